@@ -1,0 +1,60 @@
+/**
+ * One table of operations. Each API operation is declared once, here is the shape of its row; routes, OpenAPI, the
+ * typed client, CLI commands, reference docs and the no-rights tests are derived from the rows.
+ */
+import type { z } from '@hono/zod-openapi';
+import type { ErrorCode } from './errors.ts';
+
+export type HttpMethod = 'get' | 'post' | 'put' | 'patch' | 'delete';
+
+export interface Operation<
+  P extends z.ZodObject = z.ZodObject,
+  Q extends z.ZodObject = z.ZodObject,
+  B extends z.ZodType = z.ZodType,
+  R extends z.ZodType = z.ZodType,
+> {
+  /** `reservations.renew`: collection, dot, verb. */
+  readonly name: string;
+  readonly method: HttpMethod;
+  /** `/v1/reservations/{id}/renew`. */
+  readonly path: string;
+  readonly params?: P;
+  readonly query?: Q;
+  readonly body?: B;
+  /** Undefined for a stream. */
+  readonly output: R;
+  readonly successStatus: 200 | 201 | 204;
+  readonly iam: {
+    /** `compute:reservations:renew`. */
+    readonly action: string;
+    /** Resource type that the question is asked about. */
+    readonly resource: `compute-${string}`;
+    /**
+     * Which resource: `collection` asks on `<type>/*` of the caller's tenant before anything is read;
+     * `item` asks on the one that `{id}` names, `draft` on the draft just written.
+     */
+    readonly on: 'collection' | 'item' | 'draft';
+    /** Only the platform's own (root) tenant may call it. */
+    readonly rootOnly?: boolean;
+  };
+  readonly errors: readonly ErrorCode[];
+  /** Takes an Idempotency-Key and replays its answer. */
+  readonly idempotent: boolean;
+  /** Answers an ETag and honours If-Match. */
+  readonly etag?: boolean;
+  /** `sse` for event streams. */
+  readonly stream?: 'sse';
+  /** One line for the CLI, the reference and OpenAPI's summary. */
+  readonly help: string;
+}
+
+export function operation<P extends z.ZodObject, Q extends z.ZodObject, B extends z.ZodType, R extends z.ZodType>(
+  o: Operation<P, Q, B, R>,
+): Operation<P, Q, B, R> {
+  return o;
+}
+
+export type Input<O extends Operation> = (O['params'] extends z.ZodObject ? z.output<O['params']> : unknown) &
+  (O['query'] extends z.ZodObject ? z.output<O['query']> : unknown) &
+  (O['body'] extends z.ZodType ? { body: z.output<O['body']> } : unknown);
+export type Output<O extends Operation> = z.input<O['output']>;
