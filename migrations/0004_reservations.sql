@@ -118,17 +118,55 @@ create function pool_visible(p_pool text, p_tenant text) returns setof pools lan
     select 1 from pool_offers o where o.pool_id = p.id and o.tenant_id = p_tenant))
 $$;
 
+-- A node with its devices, as place() reads it.
+create function candidate_json(p_node text, p_classes text[]) returns jsonb language sql stable as $$
+  select jsonb_build_object('nodeId', n.id, 'name', n.name, 'reasons', to_jsonb(n.unschedulable_reasons), 'devices', coalesce((
+    select jsonb_agg(jsonb_build_object('no', d.no, 'class', d.class, 'slot', d.slot, 'attributes', d.attributes,
+      'free', d.bookable and d.present and d.health = 'healthy' and d.allocation_id is null) order by d.class, d.slot, d.no)
+    from devices d where d.node_id = n.id and d.class = any (p_classes)), '[]'))
+  from nodes n where n.id = p_node
+$$;
+
+-- Nodes that may hold a request whose selectors place() must still decide: enough free of the lead class, and enough of
+-- those equal in every attribute that a single part of the request asks to equal. Best fit first, behind p_after.
+-- p_wants = [{class, count, equals: {attribute: value}}], lead first; p_after = {free, nodeId} or null.
+create function placement_candidates(p_pool text, p_wants jsonb, p_after jsonb, p_limit int) returns jsonb language sql stable as $$
+  select coalesce(jsonb_agg(candidate_json(c.node_id, array(select w ->> 'class' from jsonb_array_elements(p_wants) w))
+      || jsonb_build_object('rank', c.free) order by c.free, c.node_id), '[]')
+  from (
+    select c.node_id, c.free from node_capacity c
+    where c.pool_id = p_pool and c.class = p_wants -> 0 ->> 'class' and c.schedulable and c.free > 0
+      and c.free >= (p_wants -> 0 ->> 'count')::int
+      and (p_after is null or (c.free, c.node_id) > ((p_after ->> 'free')::int, p_after ->> 'nodeId'))
+      and not exists (
+        select 1 from jsonb_array_elements(p_wants) w where (w ->> 'count')::int > (
+          select count(*) from devices d
+          where d.node_id = c.node_id and d.class = w ->> 'class' and d.bookable and d.present and d.health = 'healthy'
+            and d.allocation_id is null and d.attributes @> coalesce(w -> 'equals', '{}')))
+    order by c.free, c.node_id limit p_limit) c
+$$;
+
+-- Some nodes of a pool whether they fit or not, the emptiest first: what a refusal is explained with.
+create function placement_sample(p_pool text, p_classes text[], p_limit int) returns jsonb language sql stable as $$
+  select coalesce(jsonb_agg(candidate_json(n.id, p_classes)), '[]') from (
+    select id from nodes where pool_id = p_pool and state <> 'retired' order by schedulable desc, id limit p_limit) n
+$$;
+
 -- Round trip 1 of an admission: writes the request as a draft, so that policies decide on a row that exists, or finds
 -- the row that an earlier try with the same key wrote.
 -- p = {id, tenantId, identityId, key, fingerprint, poolId, name, labels, binding, devices, durationSeconds, leaseSeconds, context}
--- Answers {found: 'new'|'draft'|'stored'|'mismatch'|'no-pool', now, pool?, stored?}.
+-- Where selectors must be matched, p.candidates asks for the nodes to match them on (see placement_candidates).
+-- Answers {found: 'new'|'draft'|'stored'|'mismatch'|'no-pool', id?, now, attributes?, candidates?, stored?}.
 create function reservation_draft(p jsonb) returns jsonb language plpgsql as $$
 declare
   pool pools;
   r reservations;
   fresh boolean;
+  attributes jsonb;
 begin
   select * into pool from pool_visible(p ->> 'poolId', p ->> 'tenantId');
+  attributes := jsonb_strip_nulls((p -> 'attributes') || jsonb_build_object('class', pool.class, 'siteId', pool.site_id,
+    'gpuModel', pool.gpu_model, 'region', (select s.iam_region from sites s where s.id = pool.site_id)));
   insert into reservations (id, tenant_id, identity_id, idempotency_key, fingerprint, pool_id, name, labels, binding,
       devices, duration_seconds, lease_seconds, context)
     select p ->> 'id', p ->> 'tenantId', p ->> 'identityId', p ->> 'key', p ->> 'fingerprint', pool.id, p ->> 'name',
@@ -148,19 +186,21 @@ begin
       return jsonb_build_object('found', 'mismatch', 'now', compute_now());
     end if;
     if r.state <> 'draft' then
-      return jsonb_build_object('found', 'stored', 'now', compute_now(), 'stored', reservation_json(r.id));
+      -- The answer that was given then: the event of the same commit carries it.
+      return jsonb_build_object('found', 'stored', 'now', compute_now(), 'stored', coalesce(
+        (select e.data from events e where e.subject_id = r.id and e.type = 'reservation.booked' order by e.seq limit 1),
+        reservation_json(r.id)));
     end if;
     if pool.id is null then
       return jsonb_build_object('found', 'no-pool', 'now', compute_now());
     end if;
   else
-    perform project('compute-reservation', r.id, r.tenant_id, 'compute-pool', r.pool_id, r.identity_id, p -> 'attributes');
+    perform project('compute-reservation', r.id, r.tenant_id, 'compute-pool', r.pool_id, r.identity_id, attributes);
     perform wake('reservations', r.id, compute_now() + interval '1 day');
   end if;
-  return jsonb_build_object('found', case when fresh then 'new' else 'draft' end, 'now', compute_now(), 'pool',
-    jsonb_build_object('id', pool.id, 'tenantId', pool.tenant_id, 'siteId', pool.site_id, 'class', pool.class,
-      'gpuModel', pool.gpu_model, 'sharing', pool.sharing,
-      'region', (select s.iam_region from sites s where s.id = pool.site_id)));
+  return jsonb_build_object('found', case when fresh then 'new' else 'draft' end, 'id', r.id, 'now', compute_now(),
+    'attributes', attributes,
+    'candidates', case when p ? 'candidates' then placement_candidates(pool.id, p -> 'candidates', null, 32) end);
 end $$;
 
 -- Charges a tenant for n of a resource, or raises BC013 with what stood in the way. The row stays locked until commit.
@@ -252,6 +292,17 @@ create function node_walk(p_pool text, p_wants jsonb, p_lead text, p_skip text[]
   order by c.free, c.node_id limit 1 for update skip locked
 $$;
 
+-- The same without a lock: is there any such node, locked or not?
+create function node_candidate(p_pool text, p_wants jsonb, p_lead text, p_skip text[]) returns text language sql stable as $$
+  select c.node_id from node_capacity c
+  where c.pool_id = p_pool and c.class = p_lead and c.schedulable and c.free > 0 and c.free >= (p_wants ->> p_lead)::int
+    and c.node_id <> all (p_skip)
+    and not exists (
+      select 1 from jsonb_each_text(p_wants) w where w.key <> p_lead and not exists (
+        select 1 from node_capacity o where o.node_id = c.node_id and o.class = w.key and o.free >= w.value::int))
+  order by c.free, c.node_id limit 1
+$$;
+
 -- Round trip 2 of an admission, after IAM allowed the draft: place, book, charge, and everything that goes with it, in
 -- this one transaction. All or nothing.
 -- p = {id, allocationId, policyEpoch?, wants: {class: n}, lead: class, proposals?: [{nodeId, deviceNos}], context, actor, traceparent?}
@@ -295,6 +346,17 @@ begin
       exit when taken is not null;
       skip := skip || node;
     end loop;
+    -- Locked is not full: before a refusal, wait for those who are booking and look again.
+    if taken is null then
+      skip := '{}';
+      for attempt in 1..16 loop
+        node := node_candidate(r.pool_id, wants, p ->> 'lead', skip);
+        exit when node is null;
+        perform 1 from node_capacity where node_id = node and wants ? class order by class for update;
+        taken := node_take(node, wants, null, p ->> 'allocationId', during);
+        exit when taken is not null;
+      end loop;
+    end if;
   end if;
   if taken is null then
     return jsonb_build_object('done', false, 'why', 'no-fit');

@@ -3,7 +3,11 @@
  */
 import type { AuthzResource, Caller, Decision, IamPort } from '#core/iam/port.ts';
 import type { Database } from '#core/kernel/database.ts';
+import { problem } from '#core/kernel/errors.ts';
 import type { Input, Operation, Output } from '#core/kernel/operations.ts';
+import type { CandidateNode, DeviceWant, Proposal } from '#core/placement/place.ts';
+import type { IdempotencyScope } from '#db/idempotency.ts';
+import type { AdmissionContext, MutationContext } from '#db/mutate.ts';
 
 /** A wake-up that the commit left behind; the host pokes the shard after the commit. A lost poke only costs time. */
 export interface Wake {
@@ -17,6 +21,11 @@ export interface Services {
   readonly iam: IamPort;
   /** Called after a commit, never awaited by a verb. */
   readonly poke: (wakes: readonly Wake[]) => void;
+  /**
+   * Proposes where a request lands, instead of the index walk and place(). Whatever it says, the constraint decides;
+   * the simulator proves that with one that answers at random.
+   */
+  readonly placer?: (wants: readonly DeviceWant[], nodes: readonly CandidateNode[]) => readonly Proposal[];
 }
 
 /** One request. */
@@ -36,3 +45,36 @@ export type Handler<O extends Operation = Operation> = (ctx: RequestContext, inp
 
 /** `{ 'sites.create': (ctx, input) => ... }` for a table of operations keyed by name. */
 export type Handlers<T extends Readonly<Record<string, Operation>>> = { readonly [K in keyof T]: Handler<T[K]> };
+
+/** What is stored of a request with the changes it was admitted to make. */
+export function admissionOf(ctx: RequestContext): AdmissionContext {
+  const { caller } = ctx;
+  return {
+    identityId: caller.identityId,
+    sessionKind: caller.sessionKind,
+    sessionId: caller.sessionId,
+    requestId: ctx.requestId,
+    ...(caller.agentId === undefined ? {} : { agentId: caller.agentId }),
+    ...(caller.delegationId === undefined ? {} : { delegationId: caller.delegationId }),
+    ...(ctx.traceparent === undefined ? {} : { traceparent: ctx.traceparent }),
+  };
+}
+
+/** The frame that a verb hands to mutate(): its commit is refused if the policies moved since the decision. */
+export function mutationOf(ctx: RequestContext, decision: Decision): MutationContext {
+  return {
+    db: ctx.db,
+    actor: 'api',
+    admission: admissionOf(ctx),
+    poke: ctx.poke,
+    ...(decision.policyEpoch === undefined ? {} : { policyEpoch: decision.policyEpoch }),
+  };
+}
+
+/** Where the answer of this call is stored. Throws IDEMPOTENCY_KEY_REQUIRED. */
+export function scopeOf(ctx: RequestContext, operation: string): IdempotencyScope {
+  if (ctx.idempotencyKey === undefined) {
+    throw problem('IDEMPOTENCY_KEY_REQUIRED', `${operation} needs an Idempotency-Key`);
+  }
+  return { tenantId: ctx.caller.tenantId, identityId: ctx.caller.identityId, operation, key: ctx.idempotencyKey };
+}

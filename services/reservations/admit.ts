@@ -1,0 +1,173 @@
+/**
+ * reservations.create: draft -> IAM -> place, at most two round trips to the database.
+ *
+ * 1. reservation_draft(): the request becomes a row, so that a policy decides on something that exists. Its id follows
+ *    from tenant, caller and key, so every retry finds the same row.
+ * 2. IAM decides on the draft (in memory when embedded). Denied: the draft stays, holds nothing, and may be retried.
+ * 3. reservation_admit(): place, book, charge, announce, in one transaction. The constraint decides, not the proposal.
+ */
+import type { z } from '@hono/zod-openapi';
+import { canonicalHash, type Json, sha256Hex } from '#core/kernel/canonical-json.ts';
+import { problem } from '#core/kernel/errors.ts';
+import { idFromBytes, newId } from '#core/kernel/ids.ts';
+import {
+  type CandidateNode,
+  type DeviceWant,
+  hasSelectors,
+  leadClass,
+  type Proposal,
+  place,
+  wantsByClass,
+} from '#core/placement/place.ts';
+import type { Reservation, ReservationCreate } from '#core/reservations/contract.ts';
+import { isContention, sqlProblem } from '#db/sql-problem.ts';
+import { admissionOf, type RequestContext } from '../context.ts';
+import * as sql from './queries.ts';
+
+/** Times an admission is tried again after losing its devices to somebody else. */
+const TRIES_MAX = 6;
+/** Nodes looked at for one request with selectors, in pages of 32. */
+const PAGES_MAX = 64;
+const PAGE = 32;
+const SAMPLE = 200;
+
+type Create = z.output<typeof ReservationCreate>;
+type View = z.input<typeof Reservation>;
+
+/** The draft's id: the same request key of the same caller names the same row, for ever. */
+async function draftId(tenantId: string, identityId: string, key: string) {
+  const hex = await sha256Hex(JSON.stringify(['reservation', tenantId, identityId, key]));
+  return idFromBytes(
+    'reservation',
+    Uint8Array.from(hex.slice(0, 32).match(/../g)!, (b) => Number.parseInt(b, 16)),
+  );
+}
+
+/** What SQL can narrow by: attributes that must equal a value. The lead class first. */
+function narrowed(wants: readonly DeviceWant[]): sql.NarrowWant[] {
+  const lead = leadClass(wants);
+  return Object.entries(wantsByClass(wants))
+    .map(([deviceClass, count]) => {
+      const parts = wants.filter((w) => w.class === deviceClass);
+      const equals = parts.length > 1 ? [] : (parts[0]?.selectors ?? []).filter((s) => s.op === 'equals');
+      return { class: deviceClass, count, equals: Object.fromEntries(equals.map((s) => [s.attribute, s.value])) };
+    })
+    .sort((a, b) => Number(b.class === lead) - Number(a.class === lead) || (a.class < b.class ? -1 : 1));
+}
+
+/** Pages through candidates until some node fits. The first page usually came with the draft. */
+async function proposalsFor(
+  ctx: RequestContext,
+  body: Create,
+  first: readonly (CandidateNode & { rank: number })[] | undefined,
+): Promise<readonly Proposal[]> {
+  const choose =
+    ctx.placer ?? ((wants: readonly DeviceWant[], nodes: readonly CandidateNode[]) => place(wants, nodes).proposals);
+  let page = first;
+  let after: { free: number; nodeId: string } | null = null;
+  for (let i = 0; i < PAGES_MAX; i++) {
+    page ??= await sql.candidates(ctx.db, body.poolId, narrowed(body.devices), after, PAGE);
+    const proposals = choose(body.devices, page);
+    if (proposals.length > 0) return proposals;
+    if (page.length < PAGE) return [];
+    const last: CandidateNode & { rank: number } = page[page.length - 1]!;
+    after = { free: last.rank, nodeId: last.nodeId };
+    page = undefined;
+  }
+  return [];
+}
+
+/** Why nothing fits: the reasons over a bounded sample of the pool. */
+async function refusal(ctx: RequestContext, body: Create) {
+  const wants = wantsByClass(body.devices);
+  const nodes = await sql.sample(ctx.db, body.poolId, Object.keys(wants), SAMPLE);
+  const answer = place(body.devices, nodes);
+  const wanted = Object.values(wants).reduce((a, b) => a + b, 0);
+  const reasons =
+    nodes.length === 0 ? [{ code: 'NO_NODES', message: 'the pool has no nodes yet', nodes: 0 }] : answer.refused;
+  return problem('CAPACITY_UNAVAILABLE', `no node of the pool can hold ${wanted} device(s) now`, {
+    wanted,
+    free: answer.free,
+    reasons,
+  });
+}
+
+export async function create(ctx: RequestContext, input: { body: Create }): Promise<View> {
+  const { body } = input;
+  const key = ctx.idempotencyKey;
+  if (key === undefined) throw problem('IDEMPOTENCY_KEY_REQUIRED', 'reservations.create needs an Idempotency-Key');
+  const { tenantId, identityId } = ctx.caller;
+  const wants = wantsByClass(body.devices);
+  const bySelectors = hasSelectors(body.devices) || ctx.placer !== undefined;
+  const admission = admissionOf(ctx);
+
+  const drafted = await sql.draft<View>(ctx.db, {
+    ...body,
+    id: await draftId(tenantId, identityId, key),
+    tenantId,
+    identityId,
+    key,
+    fingerprint: await canonicalHash(['reservations.create', body as unknown as Json]),
+    context: admission,
+    attributes: {
+      poolId: body.poolId,
+      binding: body.binding,
+      durationSeconds: body.durationSeconds,
+      devices: Object.values(wants).reduce((a, b) => a + b, 0),
+      gpus: wants['gpu'] ?? 0,
+      ...(body.name === undefined ? {} : { name: body.name }),
+    },
+    ...(bySelectors ? { candidates: narrowed(body.devices) } : {}),
+  });
+  if (drafted.found === 'stored') return drafted.stored!;
+  if (drafted.found === 'mismatch') {
+    throw problem('IDEMPOTENCY_MISMATCH', 'the key was used with another reservations.create request');
+  }
+  if (drafted.found === 'no-pool') throw problem('NOT_FOUND', `there is no pool ${body.poolId} that you may use`);
+
+  const id = drafted.id!;
+  const decision = await ctx.require('compute:reservations:create', {
+    type: 'compute-reservation',
+    id,
+    tenantId,
+    ownerId: identityId,
+    parentType: 'compute-pool',
+    parentId: body.poolId,
+    attributes: drafted.attributes ?? {},
+  });
+
+  let page = drafted.candidates ?? undefined;
+  for (let attempt = 1; ; attempt++) {
+    const proposals = bySelectors ? await proposalsFor(ctx, body, page) : undefined;
+    page = undefined;
+    if (proposals?.length === 0) throw await refusal(ctx, body);
+    try {
+      const answer = await sql.admit<View>(ctx.db, {
+        id,
+        allocationId: newId('allocation'),
+        wants,
+        lead: leadClass(body.devices),
+        context: admission,
+        actor: 'api',
+        ...(decision.policyEpoch === undefined ? {} : { policyEpoch: decision.policyEpoch }),
+        ...(proposals === undefined ? {} : { proposals }),
+        ...(ctx.traceparent === undefined ? {} : { traceparent: ctx.traceparent }),
+      });
+      if (answer.done) {
+        if (answer.nodeId !== undefined) {
+          ctx.poke([
+            { kind: 'nodes.spec', key: answer.nodeId },
+            { kind: 'reservations', key: id },
+          ]);
+        }
+        return answer.reservation;
+      }
+      if (answer.why === 'gone') throw problem('CONTENTION', 'the draft was dropped meanwhile');
+      // Proposals were made on a snapshot: others may have taken those nodes. The walk saw every node itself.
+      if (proposals === undefined || attempt >= TRIES_MAX) throw await refusal(ctx, body);
+    } catch (e) {
+      if (isContention(e) && attempt < TRIES_MAX) continue;
+      throw sqlProblem(e);
+    }
+  }
+}
