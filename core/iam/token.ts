@@ -1,0 +1,65 @@
+/**
+ * Opaque credentials: `biam_<kind>_`, 32 random bytes, and a checksum, both base64url; 58 characters. The checksum
+ * proves nothing: it lets a mistyped or cut token be refused before anything is looked up. At rest stands only the
+ * SHA-256 of the whole token.
+ */
+import { sha256Hex } from '../kernel/canonical-json.ts';
+
+export const TOKEN_KINDS = { ses: 'user', key: 'api-key', dlg: 'delegated' } as const;
+export type TokenKind = keyof typeof TOKEN_KINDS;
+export type TokenSession = (typeof TOKEN_KINDS)[TokenKind];
+
+const RANDOM_BYTES = 32;
+const SHAPE = /^biam_(ses|key|dlg)_[A-Za-z0-9_-]{43}[A-Za-z0-9_-]{6}$/;
+const CHECKSUM_CHARS = 6;
+
+const CRC_TABLE = Uint32Array.from({ length: 256 }, (_, n) => {
+  let c = n;
+  for (let bit = 0; bit < 8; bit++) c = c & 1 ? 0xedb88320 ^ (c >>> 1) : c >>> 1;
+  return c;
+});
+
+/** CRC-32 as IEEE 802.3 and zlib compute it. */
+export function crc32(bytes: Uint8Array): number {
+  let c = 0xffffffff;
+  for (const byte of bytes) c = CRC_TABLE[(c ^ byte) & 0xff]! ^ (c >>> 8);
+  return (c ^ 0xffffffff) >>> 0;
+}
+
+function base64url(bytes: Uint8Array): string {
+  return btoa(String.fromCharCode(...bytes))
+    .replaceAll('+', '-')
+    .replaceAll('/', '_')
+    .replace(/=+$/, '');
+}
+
+function checksum(body: string): string {
+  const bytes = new Uint8Array(4);
+  new DataView(bytes.buffer).setUint32(0, crc32(new TextEncoder().encode(body)));
+  return base64url(bytes);
+}
+
+export interface MadeToken {
+  /** Shown once, never stored. */
+  readonly token: string;
+  readonly hash: string;
+}
+
+export async function makeToken(kind: TokenKind): Promise<MadeToken> {
+  const body = `biam_${kind}_${base64url(crypto.getRandomValues(new Uint8Array(RANDOM_BYTES)))}`;
+  const token = body + checksum(body);
+  return { token, hash: await sha256Hex(token) };
+}
+
+export interface ParsedToken {
+  readonly session: TokenSession;
+  readonly hash: string;
+}
+
+/** Undefined for whatever cannot be one of our tokens. */
+export async function parseToken(token: string): Promise<ParsedToken | undefined> {
+  const shape = SHAPE.exec(token);
+  if (shape === null) return undefined;
+  if (checksum(token.slice(0, -CHECKSUM_CHARS)) !== token.slice(-CHECKSUM_CHARS)) return undefined;
+  return { session: TOKEN_KINDS[shape[1] as TokenKind], hash: await sha256Hex(token) };
+}
