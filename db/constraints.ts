@@ -63,7 +63,6 @@ export const CONSTRAINTS: Readonly<Record<string, ConstraintMeaning>> = {
   node_capacity_free_within: bug('the capacity summary left its bounds'),
   // Reservations
   reservations_draft_once: { code: 'CONTENTION', detail: 'the same request is being admitted at this moment' },
-  reservations_pool_exists: missing('there is no such pool'),
   reservations_duration: invalid('durationSeconds', 'must be between 1 second and 366 days'),
   reservations_lease: invalid('leaseSeconds', 'must be between 1 second and 366 days'),
   reservations_window: invalid('durationSeconds', 'the window would be empty'),

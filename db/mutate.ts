@@ -103,9 +103,10 @@ function recorder(sql: Sql, ctx: MutationContext, out: Flush): Tx {
         context: ctx.admission,
       }),
     transition: async (table, id, event, reason, version) => {
+      // The name comes from a state table of ours, never from outside.
       const [row] = await sql.query<{ from_state: never; to_state: never; version: number }>(
-        'select from_state, to_state, version from transition($1, $2::regclass, $3, $4, $5, $6, $7)',
-        [table.name, table.table, id, event, ctx.actor, reason ?? null, version ?? null],
+        `select from_state, to_state, version from transition_${table.name}($1, $2, $3, $4, $5)`,
+        [id, event, ctx.actor, reason ?? null, version ?? null],
       );
       return { from: row!.from_state, to: row!.to_state, version: row!.version };
     },

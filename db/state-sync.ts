@@ -1,11 +1,39 @@
 /**
- * Writes the state tables into the database: CHECK of the states, trigger of the moves, the moves themselves. Run after
- * every migration; changes nothing when nothing changed.
+ * Writes the state tables into the database: CHECK of the states, trigger that guards the column, the legal moves, and
+ * the one function that writes the state. Run after every migration; changes nothing when nothing changed.
  */
 import type { Sql } from '#core/kernel/database.ts';
 import type { StateTable } from '#core/kernel/state-table.ts';
 
 const literal = (s: string) => `'${s.replaceAll("'", "''")}'`;
+
+/** The one writer of a machine's state column. Generated, so that its statements are planned once and not at each call. */
+function writerSql({ name, table }: StateTable): string {
+  return `create or replace function transition_${name}(p_id text, p_event text, p_actor text, p_reason text default null,
+  p_version bigint default null, out from_state text, out to_state text, out version bigint) language plpgsql as $$
+#variable_conflict use_variable
+begin
+  select state, state_version into from_state, version from ${table} where id = p_id for update;
+  if from_state is null then
+    raise exception '${name} % does not exist', p_id using errcode = 'BC003';
+  end if;
+  if version <> p_version then
+    raise exception '${name} % changed meanwhile', p_id using errcode = 'BC004';
+  end if;
+  select m.to_state into to_state from state_moves m
+    where m.machine = ${literal(name)} and m.event = p_event and m.from_state = transition_${name}.from_state;
+  if to_state is null then
+    raise exception '${name} cannot % from %', p_event, from_state using errcode = 'BC002', detail = from_state, hint = p_event;
+  end if;
+  version := version + 1;
+  perform set_config('bc.transition', ${literal(`${name}:`)} || p_id || ':' || to_state, true);
+  update ${table} set state = to_state, state_version = version, state_changed_at = compute_now(), state_reason = p_reason
+    where id = p_id;
+  perform set_config('bc.transition', '', true);
+  insert into state_history (machine, subject_id, event, from_state, to_state, version, actor, reason)
+    values (${literal(name)}, p_id, p_event, from_state, to_state, version, p_actor, p_reason);
+end $$`;
+}
 
 /** The statements that make the database agree with one state table. */
 export function stateTableSql(t: StateTable): string[] {
@@ -18,6 +46,7 @@ export function stateTableSql(t: StateTable): string[] {
        for each row execute function state_guard(${literal(t.name)}, ${literal(t.initial)})`,
     `delete from state_moves where machine = ${literal(t.name)}`,
     `insert into state_moves (machine, event, from_state, to_state) values ${moves.join(', ')}`,
+    writerSql(t),
   ];
 }
 

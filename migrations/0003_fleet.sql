@@ -211,7 +211,8 @@ create table devices (
   health text not null default 'unknown',
   health_reason text,
   present boolean not null default true,
-  -- Who holds it: set at admission, cleared only when the node confirmed that it let go, or was fenced.
+  -- Who holds it: set at admission, cleared only when the node confirmed that it let go, or was fenced. Not indexed, so
+  -- that booking updates stay heap-only; an allocation finds its devices through its bookings.
   allocation_id text,
   created_at timestamptz not null default compute_now(),
   updated_at timestamptz not null default compute_now(),
@@ -223,7 +224,6 @@ create table devices (
 ) with (fillfactor = 70);
 create index devices_node on devices (node_id, class, slot, no);
 create index devices_pool on devices (pool_id, class, id);
-create index devices_allocation on devices (allocation_id) where allocation_id is not null;
 
 create table node_conditions (
   node_id text not null,

@@ -1,5 +1,7 @@
 -- Reservations: a tenant's claim on devices, from draft to release, and the functions that admit it.
 
+-- No foreign key to pools: its check would lock the one row of a busy pool in every admission. A draft on a pool that is
+-- deleted at the same instant finds no node and holds nothing.
 create table reservations (
   id text primary key,
   tenant_id text not null,
@@ -27,13 +29,11 @@ create table reservations (
   ended_at timestamptz,
   released_at timestamptz,
   constraint reservations_draft_once unique (tenant_id, identity_id, idempotency_key),
-  constraint reservations_pool_exists foreign key (pool_id) references pools (id),
   constraint reservations_duration check (duration_seconds between 1 and 31622400),
   constraint reservations_lease check (lease_seconds between 1 and 31622400),
   constraint reservations_window check (ends_at > starts_at)
 ) with (fillfactor = 70);
 create index reservations_tenant on reservations (tenant_id, created_at, id);
-create index reservations_pool on reservations (pool_id, created_at, id);
 
 -- A placement on one node. Facts, each written once: which generation of the node's spec first held it, and which first
 -- did without it. The node's observed generation against these two says what the machine has done.
@@ -365,7 +365,7 @@ begin
     values (p ->> 'allocationId', r.id, r.tenant_id, r.pool_id, node);
   update reservations set starts_at = lower(during), ends_at = upper(during), context = p -> 'context',
     lease_expires_at = at + make_interval(secs => r.lease_seconds) where id = r.id;
-  perform transition('reservation', 'reservations', r.id, 'admit', p ->> 'actor');
+  perform transition_reservation(r.id, 'admit', p ->> 'actor');
   view := reservation_json(r.id);
   perform emit('reservation.booked', r.tenant_id, 'reservation', r.id, view, p ->> 'traceparent');
   perform wake('nodes.spec', node);
@@ -395,7 +395,8 @@ begin
   select jsonb_object_agg(class, n) into held from (
     select d.class, count(*) as n from device_bookings b join devices d on d.no = b.device_no
     where b.allocation_id = a.id and b.released_at is null group by d.class) h;
-  update devices set allocation_id = null where allocation_id = a.id;
+  update devices set allocation_id = null
+    where no = any (array(select device_no from device_bookings where allocation_id = a.id)) and allocation_id = a.id;
   update device_bookings set released_at = compute_now() where allocation_id = a.id and released_at is null;
   update allocations set released_at = compute_now(), ended_at = coalesce(ended_at, compute_now()) where id = a.id;
   perform node_refresh(a.node_id);

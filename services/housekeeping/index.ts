@@ -40,7 +40,7 @@ export async function tidy(db: Database): Promise<{ bookings: number; keys: numb
     db,
     `with over as (
        delete from events where ctid = any (array(
-         select e.ctid from (select ctid, id, at from events order by seq limit $1) e
+         select e.ctid from (select ctid, id, at from events order by xid, seq limit $1) e
          where e.at < compute_now() - make_interval(days => $2)
            and not exists (select 1 from webhook_deliveries d where d.event_id = e.id and d.state = 'pending')))
        returning 1)
