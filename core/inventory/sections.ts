@@ -102,7 +102,6 @@ export const nic = z.object({
   bus: z.enum(['pci', 'usb', 'virtio', 'other']),
   driver: text.optional(),
   speedMbps: z.number().int().positive().optional(),
-  state: text.optional(),
   pciAddress: pciAddress.optional(),
   numaNode: numaNode.optional(),
   /** Set on a virtual function: the PCI address of its parent. */
