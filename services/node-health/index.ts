@@ -3,7 +3,7 @@
  * gateway's lease ran out. Nothing it holds is released by either.
  */
 import { nodeStates } from '#core/nodes/states.ts';
-import { type MutationContext, mutate, read } from '#db/mutate.ts';
+import { type MutationContext, mutate } from '#db/mutate.ts';
 
 interface HealthRow extends Record<string, unknown> {
   readonly tenant_id: string;
@@ -48,15 +48,6 @@ export function assess(ctx: MutationContext, nodeId: string): Promise<HealthAnsw
     tx.audit({ tenantId: n.tenant_id, action: 'compute:nodes:adopt', type: 'compute-node', id: nodeId });
     return { kind: 'settled' };
   });
-}
-
-/** Nodes that nobody looks at otherwise: not yet adopted, or on a gateway whose lease ran out. */
-export async function nodesToAssess(ctx: MutationContext): Promise<string[]> {
-  const rows = await read<{ id: string }>(
-    ctx.db,
-    "select id from nodes where state = 'adopting' order by id limit 1000",
-  );
-  return rows.map((r) => r.id);
 }
 
 const LOST_BATCH = 500;
