@@ -31,14 +31,27 @@ export async function due(
   );
 }
 
-/** When the next row of these shards falls due; undefined when none waits. */
-export async function nextDue(db: Sql, shards: readonly number[]): Promise<{ dueInMs: number } | undefined> {
-  const [row] = await db.query<{ ms: string | null }>(
-    `select (extract(epoch from min(not_before) - compute_now()) * 1000)::bigint as ms
-     from work_queue where shard = any($1::int[])`,
-    [shards],
+/** When the next row of these kinds in these shards falls due; undefined when none waits. */
+export async function nextDue(
+  db: Sql,
+  shards: readonly number[],
+  kinds: readonly string[],
+): Promise<{ dueInMs: number } | undefined> {
+  const [row] = await db.query<{ ms: number | null }>(
+    `select ceil(extract(epoch from min(not_before) - compute_now()) * 1000)::bigint as ms
+     from work_queue where shard = any($1::int[]) and kind = any($2::text[])`,
+    [shards, kinds],
   );
   return row?.ms == null ? undefined : { dueInMs: Math.max(0, Number(row.ms)) };
+}
+
+/** Queues the keys that do not wait already. Unlike a wake-up it leaves a row's back-off and recheck time alone. */
+export async function enlist(db: Sql, kind: string, keys: readonly string[]): Promise<void> {
+  await db.query(
+    `insert into work_queue (kind, key, shard)
+     select $1, k, shard_of($1, k) from unnest($2::text[]) k group by k order by k on conflict do nothing`,
+    [kind, keys],
+  );
 }
 
 /** Nothing more to do for this generation. A row that was woken since stays, due at once. */
