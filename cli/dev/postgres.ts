@@ -7,11 +7,11 @@
  */
 import { execFile } from 'node:child_process';
 import { chownSync, existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { connect, createServer } from 'node:net';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { openPg } from '#plugins/database/node-postgres.ts';
 import { type GuardedProcess, spawnGuarded } from './guarded-process.ts';
+import { freePort } from './ports.ts';
 import { type Places, prepareBinaries, prepareDataDir, temporaryHome } from './postgres-places.ts';
 import { stopStaleServer } from './postgres-stale.ts';
 
@@ -81,32 +81,6 @@ export async function startPostgres(o: PostgresOptions): Promise<PostgresServer>
     throw e;
   }
   return { url: urlOf(DATABASE), port, process: server, urlOf, stop: () => server.stop() };
-}
-
-/** A port that was free a moment ago. */
-export async function freePort(): Promise<number> {
-  const server = createServer();
-  await new Promise<void>((resolve, reject) => {
-    server.once('error', reject);
-    server.listen(0, '127.0.0.1', resolve);
-  });
-  const { port } = server.address() as { port: number };
-  await new Promise<void>((resolve) => server.close(() => resolve()));
-  return port;
-}
-
-/** Whether something listens there. */
-export function isListening(port: number): Promise<boolean> {
-  return new Promise((resolve) => {
-    const socket = connect({ host: '127.0.0.1', port, timeout: 1_000 });
-    const done = (answer: boolean) => {
-      socket.destroy();
-      resolve(answer);
-    };
-    socket.once('connect', () => done(true));
-    socket.once('error', () => done(false));
-    socket.once('timeout', () => done(false));
-  });
 }
 
 /** The password lives beside the data that it opens, so that both go together. */
