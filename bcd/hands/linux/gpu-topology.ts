@@ -1,7 +1,7 @@
 /** `nvidia-smi topo -m`: how GPUs and NICs reach each other, and which CPUs are near. */
 import { stripVTControlCharacters } from 'node:util';
 import type { GpuLink } from '#core/inventory/inventory.ts';
-import { clean, decimal, UnreadableSource } from './source.ts';
+import { clean, UnreadableSource, whole } from './source.ts';
 
 export interface GpuTopology {
   /** Names of the matrix, GPUs first as printed: `GPU0`, `mlx5_0`. */
@@ -14,7 +14,7 @@ export interface GpuTopology {
 
 const SOURCE = 'nvidia-smi topo -m';
 const KIND = /^(X|NV\d{1,2}|PIX|PXB|PHB|NODE|SYS)$/;
-const gpuIndex = (name: string) => decimal(/^GPU(\d{1,3})$/.exec(name)?.[1]);
+const gpuIndex = (name: string) => whole(/^GPU(\d{1,3})$/.exec(name)?.[1]);
 
 /** Throws UnreadableSource when there is no matrix in the text. */
 export function parseTopology(text: string): GpuTopology {
@@ -40,7 +40,7 @@ export function parseTopology(text: string): GpuTopology {
       if (b !== undefined && a < b && KIND.test(kind)) links.push({ a, b, kind });
     });
     const cpus = clean(cells[column('CPU Affinity')]);
-    const numaNode = decimal(cells[column('NUMA Affinity')]);
+    const numaNode = whole(cells[column('NUMA Affinity')]);
     affinity.set(a, { ...(cpus === undefined ? {} : { cpus }), ...(numaNode === undefined ? {} : { numaNode }) });
   }
   return { names, links: links.slice(0, 4096), affinity };

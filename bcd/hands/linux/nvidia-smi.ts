@@ -5,7 +5,7 @@
  */
 import { XMLParser } from 'fast-xml-parser';
 import type { Gpu, GpusSection, MigDevice, MigState } from '#core/inventory/inventory.ts';
-import { clean, decimal, given, pciAddress, present, sizeInBytes, UnreadableSource } from './source.ts';
+import { clean, given, pciAddress, present, sizeInBytes, UnreadableSource, whole } from './source.ts';
 
 const SOURCE = 'nvidia-smi -q -x';
 const DOCUMENT_CHARS_MAX = 16 * 1024 * 1024;
@@ -78,7 +78,7 @@ function migState(text: string | undefined): MigState {
 
 function migDevice(node: unknown): MigDevice[] {
   const [index, gpuInstance, computeInstance] = ['index', 'gpu_instance_id', 'compute_instance_id'].map((name) =>
-    decimal(at(node, name)),
+    whole(at(node, name)),
   );
   if (index === undefined || gpuInstance === undefined || computeInstance === undefined) return [];
   return [
@@ -117,7 +117,7 @@ function readGpu(node: unknown, index: number): Gpu {
     brand: identity('product_brand'),
     architecture: identity('product_architecture'),
     pciAddress: pciAddress(identity('pci', 'pci_bus_id') ?? at(node, '@id')),
-    minor: decimal(at(node, 'minor_number')),
+    minor: whole(at(node, 'minor_number')),
     vbios: identity('vbios_version'),
     memoryBytes: sizeInBytes(at(node, 'fb_memory_usage', 'total')),
     mig: {
@@ -140,7 +140,7 @@ function readGpu(node: unknown, index: number): Gpu {
 export function parseNvidiaSmi(xml: string): GpusSection {
   const log = parseXml(xml);
   const gpus = children(log, 'gpu').slice(0, 256).map(readGpu);
-  const attached = decimal(at(log, 'attached_gpus'));
+  const attached = whole(at(log, 'attached_gpus'));
   const problems: string[] = [];
   if (attached === undefined) problems.push('the number of attached GPUs is missing');
   else if (attached !== gpus.length) problems.push(`${attached} GPUs attached, ${gpus.length} described`);

@@ -123,6 +123,11 @@ export function decimal(text: string | undefined): number | undefined {
   return Number(text);
 }
 
+/** A count, an index or a minor number: digits alone, at most six. */
+export function whole(text: string | undefined): number | undefined {
+  return text !== undefined && /^\d{1,6}$/.test(text) ? Number(text) : undefined;
+}
+
 const UNITS: Readonly<Record<string, number>> = {
   b: 1,
   bytes: 1,
