@@ -46,7 +46,8 @@ export async function convergeCdi(
     if (namesExactly(standing, allocation)) for (const [name, text] of standing) wanted.set(name, text);
   }
   const removed = [...existing.keys()].filter((name) => !wanted.has(name));
-  for (const name of removed) await cdi.remove(name);
+  const shrinking = [...existing].filter(([name, text]) => wanted.has(name) && givesUp(text, wanted.get(name)!));
+  for (const name of [...removed, ...shrinking.map(([name]) => name)]) await cdi.remove(name);
   const written: string[] = [];
   const unchanged: string[] = [];
   for (const [name, text] of wanted) {
@@ -58,6 +59,13 @@ export async function convergeCdi(
     written.push(name);
   }
   return { written, removed, unchanged, problems };
+}
+
+/** True when the old file names a device that the new one does not, or cannot be read. */
+function givesUp(before: string, after: string): boolean {
+  if (before === after) return false;
+  const kept = new Set(bookedIn(after));
+  return bookedIn(before)?.some((id) => !kept.has(id)) ?? true;
 }
 
 function namesExactly(files: readonly (readonly [string, string])[], allocation: SpecAllocation): boolean {

@@ -24,6 +24,8 @@ function identity(v: unknown): string | undefined {
 /** Made by the kernel or read-only media: named `disk` by some versions of the tool all the same. */
 const NO_DISK = /^(loop|ram|zram|fd|sr|dm-|md|nbd)\d*/;
 
+const KERNEL_NAME = /^[A-Za-z0-9!_.-]{1,64}$/;
+
 const TRANSPORTS: readonly string[] = ['nvme', 'sata', 'sas', 'usb', 'virtio'];
 
 /** Throws UnreadableSource. */
@@ -44,7 +46,8 @@ export function parseLsblk(json: string): Disk[] {
 function disk(row: Row): Disk[] {
   const name = (text(row['kname']) ?? text(row['name']))?.replace(/^\/dev\//, '');
   const type = text(row['type']);
-  if (name === undefined || NO_DISK.test(name) || (type !== undefined && type !== 'disk')) return [];
+  if (name === undefined || !KERNEL_NAME.test(name) || NO_DISK.test(name) || (type !== undefined && type !== 'disk'))
+    return [];
   const sizeBytes = size(row['size']);
   // An empty drive (a BMC's virtual floppy).
   if (sizeBytes === 0) return [];
