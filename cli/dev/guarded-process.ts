@@ -23,41 +23,39 @@ export interface GuardedOptions {
 }
 
 export interface GuardedProcess {
-  /** The child's own pid (not the shell's). */
+  /** The child's own pid (not the shell's). Rejects when it could not be started. */
   readonly pid: Promise<number>;
   readonly stdout: Readable;
   readonly stderr: Readable;
-  /** Resolves when the child is gone. Never rejects. */
-  readonly exited: Promise<{ code: number | null; signal: NodeJS.Signals | null }>;
+  /** Resolves when the child is gone, with 128 + n after signal n, null when nobody can say. Never rejects. */
+  readonly exited: Promise<{ code: number | null }>;
   /** Closes the pipe and waits. */
   stop(): Promise<void>;
 }
 
 // fd 3 keeps the pipe, since a background job of a non-interactive shell gets /dev/null as its stdin; fd 4 tells us
-// the child's pid. `read` is a builtin: no process is left holding the pipe when the child ends by itself.
+// the child's pid and at last its exit code. `read` is a builtin: no process is left holding the pipe when the child
+// ends by itself. The last line kills the shell too, with whatever the child had started and left.
 const SHELL = `
 exec 3<&0
 signal=$1 tenths=$2 remove=$3
 shift 3
 "$@" 3<&- 4>&- </dev/null &
 p=$!
-echo "$p" >&4
-exec 4>&-
 (
   read -r _ <&3
-  kill -"$signal" "$p" 2>/dev/null
+  kill -"$signal" "$p"
   i=0
-  while [ "$i" -lt "$tenths" ] && kill -0 "$p" 2>/dev/null; do sleep 0.1; i=$((i + 1)); done
-  kill -KILL "$p" 2>/dev/null
-) >/dev/null 2>&1 &
-w=$!
+  while [ "$i" -lt "$tenths" ] && kill -0 "$p"; do sleep 0.1; i=$((i + 1)); done
+  kill -KILL "$p"
+) >/dev/null 2>&1 4>&- &
+exec >/dev/null 2>&1
+trap '' PIPE TERM INT HUP
+echo "$p" >&4
 wait "$p"
-r=$?
-kill -KILL "$w" 2>/dev/null
+echo "$?" >&4
 if [ -n "$remove" ]; then rm -rf -- "$remove"; fi
-trap '' TERM
-kill -TERM 0 2>/dev/null
-exit "$r"
+kill -KILL 0
 `;
 
 export function spawnGuarded(o: GuardedOptions): GuardedProcess {
@@ -83,19 +81,21 @@ export function spawnGuarded(o: GuardedOptions): GuardedProcess {
   );
   child.stdin?.on('error', () => {});
 
-  const exited = new Promise<{ code: number | null; signal: NodeJS.Signals | null }>((resolve) => {
-    child.once('error', () => resolve({ code: 127, signal: null }));
-    child.once('exit', (code, signal) => {
+  const [pid, code] = numbers(child.stdio[4] as Readable);
+  const exited = new Promise<{ code: number | null }>((resolve) => {
+    const gone = async () => {
       child.stdin?.destroy();
       killGroup(child.pid);
-      resolve({ code, signal });
-    });
+      resolve({ code: await code });
+    };
+    child.once('error', gone);
+    child.once('exit', gone);
   });
-  const pid = firstLine(child.stdio[4] as Readable).then(Number);
-  pid.catch(() => {});
 
+  const started = pid.then((p) => p ?? Promise.reject(new Error(`${o.command} could not be started`)));
+  started.catch(() => {});
   return {
-    pid,
+    pid: started,
     stdout: child.stdout!,
     stderr: child.stderr!,
     exited,
@@ -116,15 +116,21 @@ function killGroup(leader: number | undefined): void {
   }
 }
 
-function firstLine(from: Readable): Promise<string> {
-  return new Promise((resolve, reject) => {
-    let text = '';
-    from.setEncoding('utf8');
-    from.on('data', (d: string) => {
-      text += d;
-      if (text.includes('\n')) resolve(text.trim());
-    });
-    from.once('error', reject);
-    from.once('close', () => reject(new Error('the process did not start')));
+/** The first and the second number that are written there; null for one that never comes. */
+function numbers(from: Readable): [Promise<number | null>, Promise<number | null>] {
+  let text = '';
+  const told: ((n: number | null) => void)[] = [];
+  const promised = [0, 1].map(() => new Promise<number | null>((resolve) => told.push(resolve)));
+  from.setEncoding('utf8');
+  from.on('data', (d: string) => {
+    text += d;
+    text
+      .split('\n')
+      .slice(0, -1)
+      .forEach((line, i) => void told[i]?.(Number(line)));
   });
+  const end = () => told.forEach((tell) => void tell(null));
+  from.once('error', end);
+  from.once('close', end);
+  return promised as [Promise<number | null>, Promise<number | null>];
 }

@@ -30,7 +30,7 @@ export async function migrate(db: PgDatabase, dir: string, after: readonly After
     await tx.script(`create table if not exists schema_migrations (
       name text primary key,
       sha256 text not null,
-      applied_at timestamptz not null default clock_timestamp()
+      applied_at timestamptz not null default clock_timestamp() -- time-ok: compute_now() is made by the first file
     )`);
   });
   const applied: string[] = [];

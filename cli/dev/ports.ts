@@ -1,5 +1,7 @@
 /** TCP ports on the loopback address. */
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { connect, createServer } from 'node:net';
+import { systemClock } from '#core/kernel/time.ts';
 
 /** A port that was free a moment ago. */
 export async function freePort(): Promise<number> {
@@ -25,4 +27,32 @@ export function isListening(port: number): Promise<boolean> {
     socket.once('error', () => done(false));
     socket.once('timeout', () => done(false));
   });
+}
+
+/**
+ * A port for each name, the same ones as last time where they are free: machines that joined remember their gateway's.
+ * A given port is used as it is.
+ */
+export async function rememberedPorts<N extends string>(
+  file: string,
+  names: readonly N[],
+  given: Partial<Record<N, number>> = {},
+): Promise<Record<N, number>> {
+  const before: Partial<Record<N, number>> = existsSync(file) ? JSON.parse(readFileSync(file, 'utf8')) : {};
+  const ports = {} as Record<N, number>;
+  for (const name of names) {
+    const last = before[name];
+    ports[name] = given[name] || (last !== undefined && (await becomesFree(last)) ? last : await freePort());
+  }
+  writeFileSync(file, `${JSON.stringify(ports)}\n`, { mode: 0o600 });
+  return ports;
+}
+
+/** What an earlier run left behind may need a few seconds to go. */
+async function becomesFree(port: number): Promise<boolean> {
+  for (let tenth = 0; tenth < 60; tenth++) {
+    if (!(await isListening(port))) return true;
+    await systemClock.sleep(100);
+  }
+  return false;
 }

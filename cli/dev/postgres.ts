@@ -14,6 +14,7 @@ import { type GuardedProcess, spawnGuarded } from './guarded-process.ts';
 import { freePort } from './ports.ts';
 import { type Places, prepareBinaries, prepareDataDir, temporaryHome } from './postgres-places.ts';
 import { stopStaleServer } from './postgres-stale.ts';
+import { untilLine } from './process-output.ts';
 
 export interface PostgresOptions {
   /** Holds the data (or, as root, a link to it). Made if missing. Undefined: a temporary folder that goes with the server. */
@@ -21,6 +22,8 @@ export interface PostgresOptions {
   /** 0 or undefined takes a free one. */
   readonly port?: number;
   readonly password?: string;
+  /** False: making the data folder forces nothing to disk. For tests. */
+  readonly sync?: boolean;
   readonly maxConnections?: number;
   readonly onLog?: (line: string) => void;
 }
@@ -39,6 +42,8 @@ const START_SECONDS = 60;
 /** Data that will be deleted need not be forced to disk. */
 const TEMPORARY_SETTINGS = ['fsync=off', 'synchronous_commit=off', 'full_page_writes=off'];
 
+const isReady = (line: string) => line.includes('database system is ready to accept connections') || undefined;
+
 export async function startPostgres(o: PostgresOptions): Promise<PostgresServer> {
   const binaries = prepareBinaries();
   const temporary = o.stateDir === undefined ? temporaryHome(binaries.owner) : undefined;
@@ -46,7 +51,9 @@ export async function startPostgres(o: PostgresOptions): Promise<PostgresServer>
   const places = { ...binaries, dataDir };
   const password = o.password ?? passwordIn(places);
   await stopStaleServer(dataDir);
-  if (!existsSync(join(dataDir, 'PG_VERSION'))) await initialise(places, password, temporary !== undefined);
+  if (!existsSync(join(dataDir, 'PG_VERSION'))) {
+    await initialise(places, password, (o.sync ?? true) && temporary === undefined);
+  }
   const port = o.port || (await freePort());
 
   const settings = [
@@ -74,7 +81,7 @@ export async function startPostgres(o: PostgresOptions): Promise<PostgresServer>
 
   const urlOf = (database: string) => `postgres://postgres:${password}@127.0.0.1:${port}/${database}`;
   try {
-    await untilReady(server, o.onLog ?? (() => {}));
+    await untilLine(server, isReady, o.onLog ?? (() => {}), START_SECONDS);
     await createDatabase(urlOf('postgres'), DATABASE);
   } catch (e) {
     await server.stop();
@@ -92,7 +99,7 @@ function passwordIn(places: Places): string {
   return password;
 }
 
-async function initialise(places: Places, password: string, fast: boolean): Promise<void> {
+async function initialise(places: Places, password: string, sync: boolean): Promise<void> {
   const passwordFile = `${places.dataDir}.initial`;
   writeFileSync(passwordFile, `${password}\n`, { mode: 0o600 });
   if (places.owner !== undefined) chownSync(passwordFile, places.owner.uid, places.owner.gid);
@@ -109,7 +116,7 @@ async function initialise(places: Places, password: string, fast: boolean): Prom
         '--locale=C',
         '--locale-provider=builtin',
         '--builtin-locale=C.UTF-8',
-        ...(fast ? ['--no-sync'] : []),
+        ...(sync ? [] : ['--no-sync']),
       ],
       { cwd: '/', timeout: START_SECONDS * 1_000, env: { ...process.env, LC_ALL: 'C' }, ...(places.owner ?? {}) },
     );
@@ -120,34 +127,6 @@ async function initialise(places: Places, password: string, fast: boolean): Prom
   } finally {
     rmSync(passwordFile, { force: true });
   }
-}
-
-/** Resolves at the server's own word that it accepts connections; its last lines are in the error otherwise. */
-function untilReady(server: GuardedProcess, onLog: (line: string) => void): Promise<void> {
-  return new Promise((resolve, reject) => {
-    const last: string[] = [];
-    let rest = '';
-    const fail = (why: string) => reject(new Error(`Postgres ${why}:\n${last.join('\n')}`));
-    const timer = setTimeout(() => fail(`was not ready within ${START_SECONDS} s`), START_SECONDS * 1_000);
-    server.stdout.resume();
-    server.stderr.setEncoding('utf8');
-    server.stderr.on('data', (chunk: string) => {
-      const lines = (rest + chunk).split('\n');
-      rest = lines.pop() ?? '';
-      for (const line of lines) {
-        onLog(line);
-        if (last.push(line) > 20) last.shift();
-        if (line.includes('database system is ready to accept connections')) {
-          clearTimeout(timer);
-          resolve();
-        }
-      }
-    });
-    void server.exited.then(({ code }) => {
-      clearTimeout(timer);
-      fail(`ended with ${code}`);
-    });
-  });
 }
 
 async function createDatabase(url: string, name: string): Promise<void> {

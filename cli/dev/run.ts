@@ -1,0 +1,44 @@
+/** `better-compute dev`: starts everything, says where it is, and stops it on Ctrl-C. */
+import { problem } from '#core/kernel/errors.ts';
+import { startAll } from './up.ts';
+
+export interface DevFlags {
+  readonly sim: number;
+  readonly stateDir: string;
+  readonly port?: number;
+}
+
+const SIM_MAX = 1_000;
+
+export async function runDev(flags: DevFlags): Promise<void> {
+  whole('sim', flags.sim, 0, SIM_MAX);
+  if (flags.port !== undefined) whole('port', flags.port, 1, 65_535);
+  const running = await startAll({
+    stateDir: flags.stateDir,
+    sim: flags.sim,
+    ...(flags.port === undefined ? {} : { ports: { api: flags.port } }),
+    log: (name, line) => process.stderr.write(`${name.padEnd(9)} | ${line}\n`),
+  });
+  const stopped = new Promise<void>((resolve) => {
+    for (const signal of ['SIGINT', 'SIGTERM'] as const) {
+      process.on(signal, () => void running.stop().then(resolve));
+    }
+  });
+  const token = running.firstStart ? running.operatorToken : `(see ${running.stateDir}/operator-token)`;
+  console.log(
+    [
+      `ready     ${running.apiUrl}`,
+      `reference ${running.apiUrl}/v1/docs`,
+      `gateway   127.0.0.1:${running.ports.gateway} (join: 127.0.0.1:${running.ports.join})`,
+      `database  ${running.stateDir}/postgres on port ${running.ports.postgres}`,
+      `token     ${token}`,
+    ].join('\n'),
+  );
+  await stopped;
+}
+
+function whole(field: string, value: number, min: number, max: number): void {
+  if (Number.isInteger(value) && value >= min && value <= max) return;
+  const message = `must be a whole number from ${min} to ${max}`;
+  throw problem('INVALID_REQUEST', `--${field} ${message}`, { errors: [{ field: `--${field}`, message }] });
+}
