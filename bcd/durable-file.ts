@@ -25,6 +25,8 @@ export async function writeDurably(path: string, text: string, mode: number): Pr
   try {
     const handle = await open(temporary, 'wx', mode);
     try {
+      // The process's umask must not decide who can read it.
+      await handle.chmod(mode);
       await handle.writeFile(text);
       await handle.sync();
     } finally {

@@ -2,7 +2,7 @@
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { Command } from 'commander';
-import { systemClock } from '#core/kernel/time.ts';
+import { systemClock, toMillis } from '#core/kernel/time.ts';
 import { cdiDirectory, DEFAULT_CDI_DIRECTORY } from '../hands/cdi-directory.ts';
 import { loadIdentity } from '../journal/identity.ts';
 import { readJournalStatus } from '../journal/status.ts';
@@ -30,7 +30,7 @@ export function statusCommand(): Command {
         certificate:
           identity === undefined
             ? undefined
-            : { notAfter: identity.notAfter, valid: Date.parse(identity.notAfter) > systemClock.now() },
+            : { notAfter: identity.notAfter, valid: toMillis(identity.notAfter) > systemClock.now() },
         journal,
         cdi: [...(await cdiDirectory(options.cdiDir).list()).keys()],
       };
