@@ -91,5 +91,5 @@ export function parseEvidence<S extends z.ZodType>(schema: S, data: unknown): z.
 
 /** What a key proof signs. Bound to the CSR, so that a proof admits no other key than the one it was made for. */
 export function proofMessage(challenge: string, csrDigestHex: string): Uint8Array<ArrayBuffer> {
-  return new TextEncoder().encode(`bettercompute x509pop v1\n${challenge}\n${csrDigestHex}\n`);
+  return new Uint8Array(new TextEncoder().encode(`bettercompute x509pop v1\n${challenge}\n${csrDigestHex}\n`));
 }
