@@ -52,7 +52,12 @@ export async function startPostgres(o: PostgresOptions): Promise<PostgresServer>
   const password = o.password ?? passwordIn(places);
   await stopStaleServer(dataDir);
   if (!existsSync(join(dataDir, 'PG_VERSION'))) {
-    await initialise(places, password, (o.sync ?? true) && temporary === undefined);
+    try {
+      await initialise(places, password, (o.sync ?? true) && temporary === undefined);
+    } catch (e) {
+      if (temporary !== undefined) rmSync(temporary, { recursive: true, force: true });
+      throw e;
+    }
   }
   const port = o.port || (await freePort());
 

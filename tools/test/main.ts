@@ -33,7 +33,7 @@ export function count(report: Report | undefined, exitCode: number): Counts {
     const inTests = file.assertionResults.filter((a) => a.status === 'failed').length;
     failed += inTests === 0 && file.status === 'failed' ? 1 : inTests;
   }
-  if (exitCode !== 0 && failed === 0 && report.testResults.length > 0) failed = 1;
+  if (exitCode !== 0 && failed === 0) failed = 1;
   return { passed: report.numPassedTests, failed, skipped: report.numPendingTests + report.numTodoTests };
 }
 
