@@ -30,7 +30,7 @@ export const EXCERPT_BYTES = 1024;
 
 /** What a tenant may see of an answer: text, without control characters, cut at a character's edge. */
 export function excerptOf(bytes: Uint8Array): string {
-  const text = new TextDecoder('utf-8', { fatal: false }).decode(bytes.subarray(0, EXCERPT_BYTES));
+  const text = new TextDecoder('utf-8', { fatal: false, ignoreBOM: false }).decode(bytes.subarray(0, EXCERPT_BYTES));
   const cut = bytes.length > EXCERPT_BYTES ? text.replace(/\ufffd+$/, '') : text;
   return [...cut].map((c) => (isPrintable(c) ? c : '\ufffd')).join('');
 }

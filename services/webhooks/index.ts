@@ -1,0 +1,13 @@
+/** Webhooks: the only door to this folder. */
+export {
+  type AttemptEnd,
+  attemptDelivery,
+  type ClaimedDelivery,
+  claimDelivery,
+  type DeliveryContext,
+  type DueDelivery,
+  nextDueMs,
+  recordAttempt,
+  requestOf,
+  takeDue,
+} from './deliver.ts';
