@@ -152,6 +152,31 @@ create function placement_sample(p_pool text, p_classes text[], p_limit int) ret
     select id from nodes where pool_id = p_pool and state <> 'retired' order by schedulable desc, id limit p_limit) n
 $$;
 
+-- The same from the summaries alone, for a request without selectors: a full pool is refused often, and reading its
+-- devices each time would cost more than admitting. Looks at p_limit nodes at most.
+-- Answers {free, reasons: [{code, message, nodes, example}]}, most nodes first.
+create function placement_refusals(p_pool text, p_wants jsonb, p_limit int) returns jsonb language sql stable as $$
+  with looked as (
+    select n.id, n.name, n.schedulable, n.unschedulable_reasons[1] as why from nodes n
+    where n.pool_id = p_pool and n.state <> 'retired' order by n.id limit p_limit),
+  judged as (
+    select l.name, l.schedulable, coalesce(c.free, 0) as free,
+      case when not l.schedulable then 'NODE_UNSCHEDULABLE'
+        when coalesce(c.total, 0) < w.value::int then 'TOO_FEW_DEVICES' else 'DEVICES_IN_USE' end as code,
+      case when not l.schedulable then l.why
+        when coalesce(c.total, 0) < w.value::int then format('has %s %s, wanted %s', coalesce(c.total, 0), w.key, w.value)
+        else format('%s matching %s free, wanted %s', c.free, w.key, w.value) end as message,
+      row_number() over (partition by l.id order by coalesce(c.free, 0) >= w.value::int, w.key) as rank
+    from looked l cross join jsonb_each_text(p_wants) w
+    left join node_capacity c on c.node_id = l.id and c.class = w.key)
+  select jsonb_build_object(
+    'free', coalesce((select sum(free) from judged where schedulable), 0),
+    'reasons', coalesce((select jsonb_agg(jsonb_build_object('code', code, 'message', message, 'nodes', nodes, 'example', example)
+        order by nodes desc, message) from (
+      select code, message, count(*) as nodes, min(name) as example from judged where rank = 1
+      group by code, message order by count(*) desc, message limit 16) grouped), '[]'))
+$$;
+
 -- Round trip 1 of an admission: writes the request as a draft, so that policies decide on a row that exists, or finds
 -- the row that an earlier try with the same key wrote.
 -- p = {id, tenantId, identityId, key, fingerprint, poolId, name, labels, binding, devices, durationSeconds, leaseSeconds, context}
@@ -165,8 +190,8 @@ declare
   attributes jsonb;
 begin
   select * into pool from pool_visible(p ->> 'poolId', p ->> 'tenantId');
-  attributes := jsonb_strip_nulls((p -> 'attributes') || jsonb_build_object('class', pool.class, 'siteId', pool.site_id,
-    'gpuModel', pool.gpu_model, 'region', (select s.iam_region from sites s where s.id = pool.site_id)));
+  attributes := jsonb_strip_nulls((p -> 'attributes') || jsonb_build_object('pool', pool.id, 'class', pool.class, 'site', pool.site_id,
+    'model', pool.gpu_model, 'region', (select s.iam_region from sites s where s.id = pool.site_id)));
   insert into reservations (id, tenant_id, identity_id, idempotency_key, fingerprint, pool_id, name, labels, binding,
       devices, duration_seconds, lease_seconds, context)
     select p ->> 'id', p ->> 'tenantId', p ->> 'identityId', p ->> 'key', p ->> 'fingerprint', pool.id, p ->> 'name',

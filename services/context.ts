@@ -6,6 +6,7 @@ import type { Database } from '#core/kernel/database.ts';
 import { problem } from '#core/kernel/errors.ts';
 import type { Input, Operation, Output } from '#core/kernel/operations.ts';
 import type { CandidateNode, DeviceWant, Proposal } from '#core/placement/place.ts';
+import type { AddressPolicy } from '#core/webhooks/address.ts';
 import type { IdempotencyScope } from '#db/idempotency.ts';
 import type { AdmissionContext, MutationContext } from '#db/mutate.ts';
 
@@ -21,6 +22,8 @@ export interface Services {
   readonly iam: IamPort;
   /** Called after a commit, never awaited by a verb. */
   readonly poke: (wakes: readonly Wake[]) => void;
+  /** Where webhooks may point: public https alone, unless said. */
+  readonly webhookAddresses?: AddressPolicy;
   /**
    * Proposes where a request lands, instead of the index walk and place(). Whatever it says, the constraint decides;
    * the simulator proves that with one that answers at random.
@@ -77,4 +80,31 @@ export function scopeOf(ctx: RequestContext, operation: string): IdempotencyScop
     throw problem('IDEMPOTENCY_KEY_REQUIRED', `${operation} needs an Idempotency-Key`);
   }
   return { tenantId: ctx.caller.tenantId, identityId: ctx.caller.identityId, operation, key: ctx.idempotencyKey };
+}
+
+export interface RequestOptions {
+  readonly caller: Caller;
+  readonly requestId: string;
+  readonly traceparent?: string;
+  readonly sourceIp?: string;
+  readonly idempotencyKey?: string;
+  readonly ifMatch?: string;
+}
+
+/**
+ * One request over the services of a host. `require` hides other tenants' rows before IAM is asked: what one may not
+ * see does not exist. The platform's own tenant sees all, as far as its policies go.
+ */
+export function requestContext(services: Services, o: RequestOptions): RequestContext {
+  const meta = { requestId: o.requestId, ...(o.sourceIp === undefined ? {} : { sourceIp: o.sourceIp }) };
+  return {
+    ...services,
+    ...o,
+    require(action, resource) {
+      if (resource.tenantId !== o.caller.tenantId && !o.caller.rootTenant) {
+        throw problem('NOT_FOUND', `there is no ${resource.type.replace('compute-', '')} ${resource.id}`);
+      }
+      return services.iam.require(o.caller, action, resource, meta);
+    },
+  };
 }

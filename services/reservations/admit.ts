@@ -8,6 +8,7 @@
  */
 import type { z } from '@hono/zod-openapi';
 import { canonicalHash, type Json, sha256Hex } from '#core/kernel/canonical-json.ts';
+import type { Database } from '#core/kernel/database.ts';
 import { problem } from '#core/kernel/errors.ts';
 import { idFromBytes, newId } from '#core/kernel/ids.ts';
 import {
@@ -29,7 +30,9 @@ const TRIES_MAX = 6;
 /** Nodes looked at for one request with selectors, in pages of 32. */
 const PAGES_MAX = 64;
 const PAGE = 32;
-const SAMPLE = 200;
+/** Nodes that a refusal is explained with: by their summaries, or device by device. */
+const SUMMARIES = 1000;
+const SAMPLE = 100;
 
 type Create = z.output<typeof ReservationCreate>;
 type View = z.input<typeof Reservation>;
@@ -77,18 +80,21 @@ async function proposalsFor(
   return [];
 }
 
-/** Why nothing fits: the reasons over a bounded sample of the pool. */
+/** Why nothing fits, over a bounded part of the pool: from the summaries, or device by device where selectors matter. */
+export async function whyNot(db: Database, poolId: string, wants: readonly DeviceWant[]) {
+  const counts = wantsByClass(wants);
+  if (!hasSelectors(wants)) return sql.refusals(db, poolId, counts, SUMMARIES);
+  const answer = place(wants, await sql.sample(db, poolId, Object.keys(counts), SAMPLE));
+  return { free: answer.free, reasons: answer.refused };
+}
+
 async function refusal(ctx: RequestContext, body: Create) {
-  const wants = wantsByClass(body.devices);
-  const nodes = await sql.sample(ctx.db, body.poolId, Object.keys(wants), SAMPLE);
-  const answer = place(body.devices, nodes);
-  const wanted = Object.values(wants).reduce((a, b) => a + b, 0);
-  const reasons =
-    nodes.length === 0 ? [{ code: 'NO_NODES', message: 'the pool has no nodes yet', nodes: 0 }] : answer.refused;
+  const wanted = Object.values(wantsByClass(body.devices)).reduce((a, b) => a + b, 0);
+  const { free, reasons } = await whyNot(ctx.db, body.poolId, body.devices);
   return problem('CAPACITY_UNAVAILABLE', `no node of the pool can hold ${wanted} device(s) now`, {
     wanted,
-    free: answer.free,
-    reasons,
+    free,
+    reasons: reasons.length > 0 ? reasons : [{ code: 'NO_NODES', message: 'the pool has no nodes yet', nodes: 0 }],
   });
 }
 
@@ -110,12 +116,12 @@ export async function create(ctx: RequestContext, input: { body: Create }): Prom
     fingerprint: await canonicalHash(['reservations.create', body as unknown as Json]),
     context: admission,
     attributes: {
-      poolId: body.poolId,
       binding: body.binding,
       durationSeconds: body.durationSeconds,
       devices: Object.values(wants).reduce((a, b) => a + b, 0),
       gpus: wants['gpu'] ?? 0,
       ...(body.name === undefined ? {} : { name: body.name }),
+      ...(body.leaseSeconds === undefined ? {} : { leaseSeconds: body.leaseSeconds }),
     },
     ...(bySelectors ? { candidates: narrowed(body.devices) } : {}),
   });

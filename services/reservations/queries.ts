@@ -1,5 +1,6 @@
 /** All SQL of the slice. One function a statement; each takes the handle first. */
 import type { Sql } from '#core/kernel/database.ts';
+import type { PlacementReason } from '#core/kernel/errors.ts';
 import type { Instant } from '#core/kernel/time.ts';
 import type { CandidateNode, Proposal } from '#core/placement/place.ts';
 import type { AttributeValue } from '#core/placement/selectors.ts';
@@ -95,6 +96,21 @@ export async function sample(
     limit,
   ]);
   return row!.c;
+}
+
+/** Why a request without selectors fits nowhere, from the capacity summaries of so many nodes. */
+export async function refusals(
+  db: Sql,
+  poolId: string,
+  wants: Readonly<Record<string, number>>,
+  limit: number,
+): Promise<{ free: number; reasons: PlacementReason[] }> {
+  const [row] = await read<{ r: { free: number; reasons: PlacementReason[] } }>(
+    db,
+    'select placement_refusals($1, $2, $3) as r',
+    [poolId, JSON.stringify(wants), limit],
+  );
+  return row!.r;
 }
 
 export interface ReservationRow<V> extends Record<string, unknown> {

@@ -5,13 +5,14 @@ import { problem } from '#core/kernel/errors.ts';
 import { parseId } from '#core/kernel/ids.ts';
 import { allowedEvents } from '#core/kernel/state-table.ts';
 import { addSeconds, toMillis } from '#core/kernel/time.ts';
-import { type DeviceWant, place, wantsByClass } from '#core/placement/place.ts';
+import type { DeviceWant } from '#core/placement/place.ts';
 import type { Reservation } from '#core/reservations/contract.ts';
 import { planReservation } from '#core/reservations/plan.ts';
 import { reservationStates } from '#core/reservations/states.ts';
 import { fingerprintOf, once } from '#db/idempotency.ts';
 import { mutate, type Tx } from '#db/mutate.ts';
 import { mutationOf, type RequestContext, scopeOf } from '../context.ts';
+import { whyNot } from './admit.ts';
 import * as sql from './queries.ts';
 
 type View = z.input<typeof Reservation>;
@@ -172,10 +173,9 @@ export async function explain(ctx: RequestContext, input: { id: string }) {
     },
     observed!.now,
   );
-  const wants = found.devices as readonly DeviceWant[];
   const reasons =
     found.state === 'draft'
-      ? place(wants, await sql.sample(ctx.db, found.pool_id, Object.keys(wantsByClass(wants)), 200)).refused
+      ? (await whyNot(ctx.db, found.pool_id, found.devices as readonly DeviceWant[])).reasons
       : [];
   return {
     id: input.id,
