@@ -24,7 +24,8 @@ export function postgresChild(stateDir: string, port: number, onUrl: (url: strin
   };
 }
 
-export function edgeChild(stateDir: string, port: number, vars: EdgeVars): ChildSpec {
+/** `entry` is another Worker than wrangler.toml's. */
+export function edgeChild(stateDir: string, port: number, vars: EdgeVars, entry?: string): ChildSpec {
   return {
     name: 'edge',
     start: async (log) => {
@@ -32,6 +33,7 @@ export function edgeChild(stateDir: string, port: number, vars: EdgeVars): Child
         EDGE_PORT: String(port),
         EDGE_STATE_DIR: join(stateDir, 'edge'),
         EDGE_VARS: JSON.stringify(vars),
+        ...(entry === undefined ? {} : { EDGE_ENTRY: entry }),
       });
       const { workerd } = await untilLine(host, readyLine, log, READY_SECONDS);
       return { process: host, pids: { workerd } };

@@ -48,12 +48,27 @@ export async function untilGone(pid: number, stopped: AbortSignal): Promise<void
   }
 }
 
+/** False too for one that has ended and that nobody has waited for: a container may have no one who does. */
 export function isAlive(pid: number): boolean {
   try {
     process.kill(pid, 0);
-    return true;
   } catch (e) {
-    return (e as { code?: string }).code === 'EPERM';
+    if ((e as { code?: string }).code !== 'EPERM') return false;
+  }
+  if (!existsSync('/proc/self/stat')) return true;
+  const stat = procStat(pid);
+  return stat !== undefined && stat.state !== 'Z';
+}
+
+/** State and parent of a process; undefined when there is none. */
+function procStat(pid: number | string): { state: string; parent: number } | undefined {
+  try {
+    // pid (command) state ppid ...; the command may itself contain spaces and brackets.
+    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
+    const [state, parent] = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+    return { state: state!, parent: Number(parent) };
+  } catch {
+    return undefined;
   }
 }
 
@@ -69,11 +84,9 @@ function children(): [pid: number, command: string][] {
   const found: [number, string][] = [];
   for (const entry of readdirSync('/proc')) {
     if (!/^\d+$/.test(entry)) continue;
+    if (procStat(entry)?.parent !== process.pid) continue;
     try {
-      // pid (command) state ppid ...; the command may itself contain spaces and brackets.
-      const stat = readFileSync(`/proc/${entry}/stat`, 'utf8');
-      const parent = Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[1]);
-      if (parent === process.pid) found.push([Number(entry), readFileSync(`/proc/${entry}/cmdline`, 'utf8')]);
+      found.push([Number(entry), readFileSync(`/proc/${entry}/cmdline`, 'utf8')]);
     } catch {
       // It ended while we looked.
     }
