@@ -110,6 +110,8 @@ create table nodes (
   epoch bigint not null default 0,
   gateway_id text,
   journal_id text,
+  -- Events of that journal are stored up to this number; a new journal begins at 0.
+  journal_events bigint not null default 0,
   boot_id text,
   bcd_version text,
   observed_generation bigint not null default 0,
@@ -120,6 +122,8 @@ create table nodes (
   -- The machine is known to hold nothing any more (retired, wiped): its atoms are free without its word.
   fenced_at timestamptz,
   hardware jsonb not null default '{}',
+  -- Driver errors that still count against its GPUs. Kept here, so that a daemon that forgot them heals nothing.
+  gpu_faults jsonb not null default '[]',
   labels jsonb not null default '{}',
   version bigint not null default 1,
   joined_at timestamptz not null default compute_now(),
