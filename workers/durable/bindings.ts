@@ -14,9 +14,9 @@ export interface DurableEnv {
   readonly LEASE: DurableObjectNamespace<Lease>;
   readonly HUB: DurableObjectNamespace<Hub>;
   /** Ids of due deliveries. */
-  readonly WEBHOOKS: Queue<DueDelivery>;
-  /** `true` on one machine in development: webhooks may point to loopback. */
-  readonly WEBHOOK_ALLOW_LOOPBACK?: string;
+  readonly WEBHOOK_QUEUE: Queue<DueDelivery>;
+  /** `loopback` on one machine in development: webhooks may point to it. */
+  readonly ALLOW_PRIVATE_WEBHOOKS?: string;
 }
 
 export function openDatabase(env: Pick<DurableEnv, 'DATABASE_URL' | 'PG_PROXY'>): Database {

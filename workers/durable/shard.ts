@@ -91,7 +91,7 @@ export class Shard extends DurableObject<DurableEnv> {
   async #lookOut(): Promise<number | undefined> {
     try {
       await this.#announcer.announce();
-      return await enqueueDue(this.#db, this.env.WEBHOOKS);
+      return await enqueueDue(this.#db, this.env.WEBHOOK_QUEUE);
     } catch (e) {
       log.warn({ err: String(e) }, 'deliveries not enqueued');
       return RETRY_MS;

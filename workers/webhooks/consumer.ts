@@ -4,6 +4,7 @@
  */
 import { z } from 'zod';
 import { systemClock } from '#core/kernel/time.ts';
+import type { AddressPolicy } from '#core/webhooks/address.ts';
 import { fetchTransport } from '#plugins/webhook-transport/fetch.ts';
 import type { Log } from '#reconcilers/runtime/reconciler.ts';
 import { attemptDelivery, type DeliveryContext } from '#services/webhooks/index.ts';
@@ -19,8 +20,8 @@ const BATCH_MS_MAX = 120_000;
 
 const Message = z.object({ id: z.string(), attempt: z.number().int().nonnegative() });
 
-export function webhookPolicy(env: Pick<DurableEnv, 'WEBHOOK_ALLOW_LOOPBACK'>) {
-  return { allowLoopback: env.WEBHOOK_ALLOW_LOOPBACK === 'true' };
+export function webhookPolicy(env: Pick<DurableEnv, 'ALLOW_PRIVATE_WEBHOOKS'>): AddressPolicy {
+  return { allowLoopback: env.ALLOW_PRIVATE_WEBHOOKS === 'loopback' };
 }
 
 /** Attempts the deliveries of a batch. */
