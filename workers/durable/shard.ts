@@ -22,6 +22,8 @@ const log = consoleLog('shard');
 /** After a turn that failed as a whole, such as with the database away. */
 const RETRY_MS = 2_000;
 const PAUSE_MS = 20;
+/** A poked shard waits so long for more of the same: a burst of commits costs one turn. */
+const GATHER_MS = 10;
 
 export class Shard extends DurableObject<DurableEnv> {
   readonly #db = openDatabase(this.env);
@@ -29,11 +31,13 @@ export class Shard extends DurableObject<DurableEnv> {
   readonly #announcer = new Announcer(this.#db, this.env.HUB);
   #lease: HeldLease | undefined;
   #begun = false;
+  #n: number | undefined;
 
   /** Something was woken, or the cron looks after us: have a turn at once. */
   async poke(n: number): Promise<void> {
-    if ((await this.ctx.storage.get<number>('n')) !== n) await this.ctx.storage.put('n', n);
-    await this.#arm(0);
+    if (this.#n !== n) await this.ctx.storage.put('n', n);
+    this.#n = n;
+    await this.#arm(GATHER_MS);
   }
 
   /** The lease that this instance last worked under; for operators and tests. */
@@ -44,7 +48,7 @@ export class Shard extends DurableObject<DurableEnv> {
   override async alarm(): Promise<void> {
     let nextMs = RETRY_MS;
     try {
-      const n = await this.ctx.storage.get<number>('n');
+      const n = this.#n ?? (await this.ctx.storage.get<number>('n'));
       // Never poked: nobody has said which shard this is.
       if (n === undefined) return;
       nextMs = await this.#turn(n);
@@ -116,7 +120,15 @@ function pokeShard(env: Pick<DurableEnv, 'SHARD'>, n: number): Promise<void> {
   return env.SHARD.getByName(shardLease(n)).poke(n);
 }
 
-/** After a commit that woke something or emitted an event, and from the cron. A failure only costs time. */
+let poked = 0;
+
+/**
+ * After a commit that woke something or emitted an event, and from the cron. A failure only costs time. One poke stands
+ * for all commits of this isolate within the time that a shard gathers: the turn begins after the last of them.
+ */
 export async function pokeShards(env: Pick<DurableEnv, 'SHARD'>): Promise<void> {
+  const now = systemClock.now();
+  if (now < poked + GATHER_MS) return;
+  poked = now;
   await Promise.allSettled(Array.from({ length: SHARD_OBJECTS }, (_, n) => pokeShard(env, n)));
 }
