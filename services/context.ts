@@ -24,6 +24,8 @@ export interface Services {
   readonly poke: (wakes: readonly Wake[]) => void;
   /** Where webhooks may point: public https alone, unless said. */
   readonly webhookAddresses?: AddressPolicy;
+  /** 32 bytes that seal the cursors of lists; the same in every isolate of a deployment. */
+  readonly cursorKey: Uint8Array;
   /**
    * Proposes where a request lands, instead of the index walk and place(). Whatever it says, the constraint decides;
    * the simulator proves that with one that answers at random.

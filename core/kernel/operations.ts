@@ -48,13 +48,15 @@ export interface Operation<
   readonly help: string;
 }
 
-export function operation<P extends z.ZodObject, Q extends z.ZodObject, B extends z.ZodType, R extends z.ZodType>(
-  o: Operation<P, Q, B, R>,
-): Operation<P, Q, B, R> {
+/** Checks a row against the shape and keeps its exact type. */
+export function operation<const O extends Operation>(o: O): O {
   return o;
 }
 
-export type Input<O extends Operation> = (O['params'] extends z.ZodObject ? z.output<O['params']> : unknown) &
-  (O['query'] extends z.ZodObject ? z.output<O['query']> : unknown) &
-  (O['body'] extends z.ZodType ? { body: z.output<O['body']> } : unknown);
+/** What a handler is given: path and query fields side by side, the body under `body`. */
+export type Input<O extends Operation> = (O extends { readonly params: infer P extends z.ZodObject }
+  ? z.output<P>
+  : unknown) &
+  (O extends { readonly query: infer Q extends z.ZodObject } ? z.output<Q> : unknown) &
+  (O extends { readonly body: infer B extends z.ZodType } ? { body: z.output<B> } : unknown);
 export type Output<O extends Operation> = z.input<O['output']>;

@@ -6,7 +6,7 @@ import { ID_PREFIXES, type IdKind, isId } from './ids.ts';
 export const id = <K extends IdKind>(kind: K) =>
   z
     .string()
-    .refine((v) => isId(kind, v), `expected an id that starts with "${ID_PREFIXES[kind]}_"`)
+    .refine((v): boolean => isId(kind, v), `expected an id that starts with "${ID_PREFIXES[kind]}_"`)
     .meta({ description: `Id of a ${kind}`, example: `${ID_PREFIXES[kind]}_01h2xcejqtf2nbrexx3vqjhp41` });
 
 /** A tenant's id is the identity service's to choose. */
