@@ -10,7 +10,7 @@ import { type GatewayContext, mutationOf } from './context.ts';
 import * as sql from './queries.ts';
 
 export type { GatewayContext } from './context.ts';
-export { renewGatewayLease, takeGatewayLease, yieldGatewayLease } from './gateway-lease.ts';
+export { type GatewayLease, renewGatewayLease, takeGatewayLease, yieldGatewayLease } from './gateway-lease.ts';
 export { reviewStoredInventory, storeInventorySections } from './inventory.ts';
 export { recordEvents, recordObserved, type SpecReport } from './reports.ts';
 

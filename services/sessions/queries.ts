@@ -165,8 +165,23 @@ export async function lockNode(tx: Sql, nodeId: string, epoch: number | null): P
   return row;
 }
 
-export async function observed(tx: Sql, nodeId: string, epoch: number, generation: number): Promise<void> {
-  await tx.query('select node_observed($1, $2, $3)', [nodeId, epoch, generation]);
+/** True when the generation rose. */
+export async function observed(tx: Sql, nodeId: string, epoch: number, generation: number): Promise<boolean> {
+  const [row] = await tx.query<{ rose: boolean }>('select node_observed($1, $2, $3) as rose', [
+    nodeId,
+    epoch,
+    generation,
+  ]);
+  return row!.rose;
+}
+
+/** Reservations that hold something on the node. */
+export async function holders(tx: Sql, nodeId: string): Promise<string[]> {
+  const rows = await tx.query<{ id: string }>(
+    'select distinct reservation_id as id from allocations where node_id = $1 and released_at is null order by 1',
+    [nodeId],
+  );
+  return rows.map((r) => r.id);
 }
 
 export interface ConditionRow {

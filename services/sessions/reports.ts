@@ -21,8 +21,13 @@ const stale = (nodeId: string, epoch: number) =>
   problem('STALE_EPOCH', `node ${nodeId} has a newer session than epoch ${epoch}`);
 
 /** Stores what the node has converged and what it could not. Throws STALE_EPOCH. Safe to repeat. */
-export function recordObserved(ctx: GatewayContext, nodeId: string, epoch: number, report: SpecReport): Promise<void> {
-  return mutate(mutationOf(ctx), async (tx) => {
+export async function recordObserved(
+  ctx: GatewayContext,
+  nodeId: string,
+  epoch: number,
+  report: SpecReport,
+): Promise<void> {
+  const waiting = await mutate(mutationOf(ctx), async (tx) => {
     await sql.lockCapacity(tx, [nodeId]);
     if ((await sql.lockNode(tx, nodeId, epoch)) === undefined) throw stale(nodeId, epoch);
     const errors = report.errors.slice(0, 20).map((e) => ({
@@ -40,11 +45,17 @@ export function recordObserved(ctx: GatewayContext, nodeId: string, epoch: numbe
         : [{ ...first, subject: '', effect: 'NoSchedule', message: `${first.subject}: ${first.message}` }];
     const changed = await sql.replaceConditions(tx, nodeId, [NOT_CONVERGED], [...whole, ...errors]);
     // 0 is what a daemon says before its first generation; there is nothing to confirm in it.
-    if (report.generation > 0) await sql.observed(tx, nodeId, epoch, report.generation);
-    if (!changed) return;
-    await sql.refresh(tx, [nodeId]);
-    tx.wake('nodes.health', nodeId);
+    const advanced = report.generation > 0 && (await sql.observed(tx, nodeId, epoch, report.generation));
+    if (changed) {
+      await sql.refresh(tx, [nodeId]);
+      tx.wake('nodes.health', nodeId);
+    }
+    return advanced ? await sql.holders(tx, nodeId) : [];
   });
+  // node_observed() woke them in SQL, which the mutation does not see.
+  if (waiting.length > 0) {
+    ctx.poke?.([{ kind: 'nodes.health', key: nodeId }, ...waiting.map((key) => ({ kind: 'reservations', key }))]);
+  }
 }
 
 export interface ReportedEvent {

@@ -3,6 +3,7 @@
  * themselves. Guarded by a bearer secret that gateways and Workers share; never reachable with a tenant's credential.
  */
 import { Hono } from 'hono';
+import { z } from 'zod';
 import { JoinRequest, parseEvidence, RenewRequest } from '#core/join/evidence.ts';
 import { equalSecrets } from '#core/join/token.ts';
 import type { Database } from '#core/kernel/database.ts';
@@ -22,7 +23,10 @@ export interface InternalJoinDeps {
 
 const BODY_BYTES_MAX = 256 * 1024;
 
-/** Routes `/join`, `/challenge` and `/renew`, to be mounted under `/internal`. */
+/** What a gateway's commit left behind for the reconcilers. */
+const Wakes = z.object({ wakes: z.array(z.object({ kind: z.string().max(64), key: z.string().max(256) })).max(1000) });
+
+/** Routes `/join`, `/challenge`, `/renew` and `/poke`, to be mounted under `/internal`. */
 export function internalJoin(deps: InternalJoinDeps): Hono {
   const ctx: JoinContext = {
     db: deps.db,
@@ -63,6 +67,10 @@ export function internalJoin(deps: InternalJoinDeps): Hono {
   app.post('/renew', async (c) => {
     const request = parseEvidence(RenewRequest, await body(c.req.raw));
     return c.json(await renew(ctx, request, originOf(c.req.raw)));
+  });
+  app.post('/poke', async (c) => {
+    deps.poke?.(parseEvidence(Wakes, await body(c.req.raw)).wakes);
+    return c.json({});
   });
   return app;
 }
