@@ -11,3 +11,4 @@ export {
   requestOf,
   takeDue,
 } from './deliver.ts';
+export { handlers } from './verbs.ts';
