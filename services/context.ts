@@ -24,6 +24,8 @@ export interface Services {
   readonly poke: (wakes: readonly Wake[]) => void;
   /** Where webhooks may point: public https alone, unless said. */
   readonly webhookAddresses?: AddressPolicy;
+  /** Where machines join, for the command that joinTokens.create shows. `caPin` is `sha256/…` of the deployment's CA. */
+  readonly joinEndpoint?: { readonly gateway: string; readonly caPin: string };
   /** 32 bytes that seal the cursors of lists; the same in every isolate of a deployment. */
   readonly cursorKey: Uint8Array;
   /**

@@ -12,6 +12,7 @@ import { reservationStates } from '#core/reservations/states.ts';
 import { fingerprintOf, once } from '#db/idempotency.ts';
 import { mutate, type Tx } from '#db/mutate.ts';
 import { mutationOf, type RequestContext, scopeOf } from '../context.ts';
+import { type After, keysetPage, type PageInput, requireCollection } from '../verbs.ts';
 import { whyNot } from './admit.ts';
 import * as sql from './queries.ts';
 
@@ -38,6 +39,14 @@ async function authorized(ctx: RequestContext, id: string, verb: string) {
 
 export async function get(ctx: RequestContext, input: { id: string }): Promise<View> {
   return (await authorized(ctx, input.id, 'get')).found.view;
+}
+
+export async function list(ctx: RequestContext, input: PageInput & { poolId?: string; state?: string }) {
+  await requireCollection(ctx, 'compute:reservations:list', 'compute-reservation');
+  const { tenantId } = ctx.caller;
+  const fetch = (after: After | undefined, limit: number) =>
+    sql.list<View>(ctx.db, { tenantId, poolId: input.poolId, state: input.state, after, order: input.order, limit });
+  return keysetPage(ctx, 'reservations.list', { ...input }, fetch, (row) => row.view);
 }
 
 /** The frame of a verb with an effect: authorize, then once per key, under a row lock, in one transaction. */

@@ -60,7 +60,13 @@ async function contextFor(
   placer?: RequestContext['placer'],
 ): Promise<RequestContext> {
   return requestContext(
-    { db: world.db, iam: world.iam, poke: world.poke, ...(placer === undefined ? {} : { placer }) },
+    {
+      db: world.db,
+      iam: world.iam,
+      poke: world.poke,
+      cursorKey: new Uint8Array(32),
+      ...(placer === undefined ? {} : { placer }),
+    },
     { caller: await world.callerOf(tenantId), requestId: `sim-${key}`, idempotencyKey: key },
   );
 }
