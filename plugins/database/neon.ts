@@ -16,7 +16,7 @@ import {
   type SqlValue,
 } from '#core/kernel/database.ts';
 import { databaseFailure } from './failures.ts';
-import { type RawResult, runTransaction } from './pg-session.ts';
+import { type RawResult, runTransaction, type TransactionEnd } from './pg-session.ts';
 import { decodeRows, encodeParams, rawTypes } from './values.ts';
 
 export interface NeonOptions {
@@ -35,7 +35,17 @@ const GRACE_MS = 5_000;
 const endpoints = new Map<string, string>();
 const neonEndpoint = neonConfig.fetchEndpoint;
 
-export function openNeon(url: string, options: NeonOptions = {}): Database {
+/** A handle whose transactions use the same sessions one after the other, as many as run at once; close() ends them. */
+export interface NeonSessions extends Database {
+  close(): void;
+}
+
+export interface NeonDatabase extends Database {
+  /** For one piece of work with many transactions: inside one request, or one event of a Durable Object. */
+  keepSessions(): NeonSessions;
+}
+
+export function openNeon(url: string, options: NeonOptions = {}): NeonDatabase {
   const statementTimeoutMs = options.statementTimeoutMs ?? 15_000;
   const local = options.localProxy;
   const endpoint = options.fetchEndpoint ?? (local === undefined ? undefined : `http://${local}/sql`);
@@ -67,35 +77,71 @@ export function openNeon(url: string, options: NeonOptions = {}): Database {
     },
 
     async transaction<T>(fn: (tx: Sql) => Promise<T>): Promise<T> {
-      const client = new Client({
-        connectionString: url,
-        connectionTimeoutMillis: options.connectTimeoutMs ?? 5_000,
-        query_timeout: statementTimeoutMs + GRACE_MS,
-      });
-      // Closing the socket, by either side, is an error event; without a listener it would be an unhandled one.
-      client.on('error', () => {});
-      if (wsProxy !== undefined) {
-        client.neonConfig.wsProxy = () => wsProxy;
-        client.neonConfig.useSecureWebSocket = local === undefined;
-      }
+      const client = await session();
       try {
-        try {
-          await client.connect();
-        } catch (e) {
-          const failure = databaseFailure(e);
-          throw failure instanceof DatabaseUnavailable
-            ? failure
-            : new DatabaseUnavailable('no session with the database could be opened', e);
-        }
         const end = await runTransaction(client, begin, fn);
         if ('failed' in end) throw end.failed;
         return end.value;
       } finally {
-        // Not awaited: the outcome is known, and the goodbye of a dead connection may never be answered.
-        void client.end().catch(() => {});
+        hangUp(client);
       }
     },
+
+    keepSessions() {
+      const idle: Client[] = [];
+      let open = true;
+      return {
+        query: this.query,
+        async transaction<T>(fn: (tx: Sql) => Promise<T>): Promise<T> {
+          const client = idle.pop() ?? (await session());
+          let end: TransactionEnd<T>;
+          try {
+            end = await runTransaction(client, begin, fn);
+          } catch (e) {
+            hangUp(client);
+            throw e;
+          }
+          if (open) idle.push(client);
+          else hangUp(client);
+          if ('failed' in end) throw end.failed;
+          return end.value;
+        },
+        close() {
+          open = false;
+          for (const client of idle.splice(0)) hangUp(client);
+        },
+      };
+    },
   };
+
+  async function session(): Promise<Client> {
+    const client = new Client({
+      connectionString: url,
+      connectionTimeoutMillis: options.connectTimeoutMs ?? 5_000,
+      query_timeout: statementTimeoutMs + GRACE_MS,
+    });
+    // Closing the socket, by either side, is an error event; without a listener it would be an unhandled one.
+    client.on('error', () => {});
+    if (wsProxy !== undefined) {
+      client.neonConfig.wsProxy = () => wsProxy;
+      client.neonConfig.useSecureWebSocket = local === undefined;
+    }
+    try {
+      await client.connect();
+      return client;
+    } catch (e) {
+      hangUp(client);
+      const failure = databaseFailure(e);
+      throw failure instanceof DatabaseUnavailable
+        ? failure
+        : new DatabaseUnavailable('no session with the database could be opened', e);
+    }
+  }
+}
+
+/** Not awaited: the outcome is known, and the goodbye of a dead connection may never be answered. */
+function hangUp(client: Client): void {
+  void client.end().catch(() => {});
 }
 
 function useEndpoint(url: string, endpoint: string): void {

@@ -1,6 +1,5 @@
 /** What the Durable Objects and the webhook fan-out need of the Worker's environment. */
-import type { Database } from '#core/kernel/database.ts';
-import { openNeon } from '#plugins/database/neon.ts';
+import { type NeonDatabase, openNeon } from '#plugins/database/neon.ts';
 import type { DueDelivery } from '#services/webhooks/index.ts';
 import type { Hub } from './hub.ts';
 import type { Lease } from './lease.ts';
@@ -19,6 +18,6 @@ export interface DurableEnv {
   readonly ALLOW_PRIVATE_WEBHOOKS?: string;
 }
 
-export function openDatabase(env: Pick<DurableEnv, 'DATABASE_URL' | 'PG_PROXY'>): Database {
+export function openDatabase(env: Pick<DurableEnv, 'DATABASE_URL' | 'PG_PROXY'>): NeonDatabase {
   return openNeon(env.DATABASE_URL, env.PG_PROXY ? { localProxy: env.PG_PROXY } : {});
 }

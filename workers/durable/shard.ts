@@ -63,8 +63,9 @@ export class Shard extends DurableObject<DurableEnv> {
     if (!this.#begun) await this.#begin();
     const deliveries = n === 0 ? await this.#lookOut() : undefined;
     let woke = false;
+    const sessions = this.#db.keepSessions();
     const turn = await shardTurn({
-      db: this.#db,
+      db: sessions,
       reconcilers: RECONCILERS,
       clock: systemClock,
       log,
@@ -74,7 +75,7 @@ export class Shard extends DurableObject<DurableEnv> {
       poke: () => {
         woke = true;
       },
-    });
+    }).finally(() => sessions.close());
     if (turn.lease?.epoch !== this.#lease?.epoch) {
       log.info({ shard: n, holder: this.#holder, epoch: turn.lease?.epoch ?? null }, 'shard lease changed');
       if (turn.lease !== undefined) await this.ctx.storage.put('lease', turn.lease);
