@@ -8,6 +8,7 @@ const BATCH = 2000;
 export const RETENTION = {
   idempotencyKeysDays: 7,
   eventsDays: 90,
+  deliveriesDays: 30,
 } as const;
 
 async function count(db: Database, text: string, params: readonly (string | number)[]): Promise<number> {
@@ -16,7 +17,9 @@ async function count(db: Database, text: string, params: readonly (string | numb
 }
 
 /** One batch of each chore. Answers how many rows moved; a full batch means there is more. */
-export async function tidy(db: Database): Promise<{ bookings: number; keys: number; events: number; full: boolean }> {
+export async function tidy(
+  db: Database,
+): Promise<{ bookings: number; keys: number; events: number; deliveries: number; full: boolean }> {
   const bookings = await count(
     db,
     `with over as (
@@ -47,5 +50,16 @@ export async function tidy(db: Database): Promise<{ bookings: number; keys: numb
      select count(*) as n from over`,
     [BATCH, RETENTION.eventsDays],
   );
-  return { bookings, keys, events, full: Math.max(bookings, keys, events) === BATCH };
+  // Ids sort by their time, so the oldest stand first; what is still pending among them settles within days.
+  const deliveries = await count(
+    db,
+    `with over as (
+       delete from webhook_deliveries where ctid = any (array(
+         select d.ctid from (select ctid, state, state_changed_at from webhook_deliveries order by id limit $1) d
+         where d.state <> 'pending' and d.state_changed_at < compute_now() - make_interval(days => $2)))
+       returning 1)
+     select count(*) as n from over`,
+    [BATCH, RETENTION.deliveriesDays],
+  );
+  return { bookings, keys, events, deliveries, full: Math.max(bookings, keys, events, deliveries) === BATCH };
 }

@@ -7,6 +7,7 @@ import { newSecret } from '#core/webhooks/signature.ts';
 import { type TestDatabase, testDatabase } from '#kit/database.ts';
 import { type WebhookReceiver, webhookReceiver } from '#kit/webhook-receiver.ts';
 import { nodeTransport } from '#plugins/webhook-transport/node.ts';
+import { RETENTION, tidy } from '#services/housekeeping/index.ts';
 import {
   attemptDelivery,
   claimDelivery,
@@ -298,4 +299,18 @@ test('a webhook deleted during its attempt takes its deliveries along', async ()
   await t.db.query('delete from webhooks where id = $1', [id]);
   expect(await recordAttempt(ctx, claimed!, { kind: 'answered', status: 200, excerpt: '' })).toBe('skipped');
   expect(await rows()).toEqual([]);
+});
+
+test('settled deliveries go after their time, pending ones stay', async () => {
+  await webhook('/kept');
+  for (let i = 0; i < 3; i++) await emit('a.b');
+  const [first] = await takeDue(t.db, 1);
+  await attemptDelivery(ctx, first!);
+  const age = (days: number) =>
+    t.db.query(`update webhook_deliveries set state_changed_at = compute_now() - make_interval(days => $1)`, [days]);
+  await age(RETENTION.deliveriesDays - 1);
+  expect((await tidy(t.db)).deliveries).toBe(0);
+  await age(RETENTION.deliveriesDays + 1);
+  expect((await tidy(t.db)).deliveries).toBe(1);
+  expect((await rows()).map((r) => r.state)).toEqual(['pending', 'pending']);
 });

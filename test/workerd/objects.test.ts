@@ -196,6 +196,23 @@ test('a message that the queue lost only delays the delivery; junk in the queue 
   expect(endpoint.received.filter((r) => r.path === '/lost')).toHaveLength(1);
 });
 
+test('connections that are killed under load cost time, not work', async () => {
+  await t.db.query(`select wake('nodes.spec', 'node_' || g) from generate_series(1, 300) g`);
+  const left = async () => (await t.db.query(`select 1 from work_queue where kind = 'nodes.spec'`)).length;
+  await call('/poke');
+  for (let i = 0; i < 5; i++) {
+    await t.db.query(`select pg_terminate_backend(pid) from pg_stat_activity
+      where datname = current_database() and pid <> pg_backend_pid()`);
+    await call('/poke');
+  }
+  const pokedLeft = async () => {
+    await call('/poke');
+    return left();
+  };
+  await expect.poll(pokedLeft, { ...BOUND, interval: 200 }).toBe(0);
+  expect((await call<unknown[]>('/ping')).length).toBe(1);
+});
+
 test('the cron arms shards again', async () => {
   await t.db.query('delete from work_queue');
   await t.db.query(`select wake('reservations', 'rsv_cron')`);
