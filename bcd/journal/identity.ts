@@ -31,8 +31,8 @@ export const identitySchema = z.object({
   notAfter: z.iso.datetime({ offset: true }),
   /** `host:port` of each gateway. */
   gateways: z.array(z.string().min(1)).max(64),
-  /** Base URL of the API that answers Join, for a new admission when the certificate lapsed. */
-  api: z.string().optional(),
+  /** `host:port` of a gateway's join port, for a new admission when the certificate lapsed. */
+  joinAddress: z.string().min(1).optional(),
 });
 export type Identity = z.infer<typeof identitySchema>;
 
