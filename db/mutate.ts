@@ -125,7 +125,8 @@ export async function mutate<T>(ctx: MutationContext, fn: (tx: Tx) => Promise<T>
         await sql.query('select kernel_flush($1)', [JSON.stringify(out)]);
         return value;
       });
-      if (out.wakes.length > 0) ctx.poke?.(out.wakes.map(({ kind, key }) => ({ kind, key })));
+      // Also for an event alone: deliveries and watchers wait for it.
+      if (out.wakes.length + out.events.length > 0) ctx.poke?.(out.wakes.map(({ kind, key }) => ({ kind, key })));
       return result;
     } catch (e) {
       if (isContention(e) && run < RUNS_MAX) continue;

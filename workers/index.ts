@@ -1,0 +1,120 @@
+/** The Worker: everything that answers over HTTP, consumes the queues and keeps the shards awake, wired together. */
+import { Hono } from 'hono';
+import { iamCatalog } from '#core/iam/catalog.ts';
+import { toBase64 } from '#core/join/bytes.ts';
+import type { Problem } from '#core/kernel/errors.ts';
+import { systemClock } from '#core/kernel/time.ts';
+import { IAM_ACTIONS_OF_COMPUTE } from '#core/operations.ts';
+import { embeddedIam } from '#plugins/iam/embedded.ts';
+import type { Services } from '#services/context.ts';
+import { openAuthority } from '#services/join/index.ts';
+import { apiApp } from './api/app.ts';
+import { HANDLERS } from './api/handlers.ts';
+import { internalJoin } from './api/internal-join.ts';
+import { type Subscribe, watchStream } from './api/watch.ts';
+import { type DurableEnv, openDatabase } from './durable/bindings.ts';
+import { consoleLog } from './durable/console-log.ts';
+import { onCron } from './durable/cron.ts';
+import { pokeShards } from './durable/shard.ts';
+import { consumeDeadLetters, consumeDeliveries, webhookPolicy } from './webhooks/consumer.ts';
+
+export { Hub } from './durable/hub.ts';
+export { Lease } from './durable/lease.ts';
+export { Shard } from './durable/shard.ts';
+
+export interface Env extends DurableEnv {
+  readonly PUBLIC_URL: string;
+  readonly TRUST_DOMAIN: string;
+  readonly CA_CERT_PEM: string;
+  readonly CA_KEY_PEM: string;
+  /** What gateways prove themselves with; the key that seals cursors is derived from it. */
+  readonly GATEWAY_TOKEN: string;
+  /** `embedded` or `remote`. */
+  readonly IAM_MODE: string;
+  /** `host:port` where machines join, for the command that joinTokens.create shows. */
+  readonly JOIN_ADDRESS?: string;
+}
+
+const log = consoleLog('api');
+const DEAD_LETTERS = 'webhook-deliveries-dead';
+
+function report(e: Problem, requestId: string): void {
+  const cause = e.cause instanceof Error ? (e.cause.stack ?? e.cause.message) : e.cause;
+  log.error({ requestId, code: e.code, cause: String(cause ?? '') }, e.message);
+}
+
+/** Tells the tenant's hub object that somebody listens; what it says is only that there is something to read. */
+function hubSubscription(env: Env): Subscribe {
+  return async (tenantId, onPoke) => {
+    const answer = await env.HUB.getByName(tenantId).fetch('https://hub/', { headers: { upgrade: 'websocket' } });
+    const socket = answer.webSocket;
+    if (socket === null) return () => {};
+    socket.accept();
+    socket.addEventListener('message', onPoke);
+    return () => socket.close();
+  };
+}
+
+/** One isolate's wiring. Nothing in it outlives a request but values. */
+async function wire(env: Env): Promise<(request: Request, ctx: ExecutionContext) => Response | Promise<Response>> {
+  const db = openDatabase(env);
+  const catalog = iamCatalog(IAM_ACTIONS_OF_COMPUTE);
+  const iam = embeddedIam(db, { clock: systemClock, catalog });
+  const seed = new TextEncoder().encode(`better-compute cursors ${env.GATEWAY_TOKEN}`);
+  const cursorKey = new Uint8Array(await crypto.subtle.digest('SHA-256', seed));
+  const ca = await openAuthority({
+    trustDomain: env.TRUST_DOMAIN,
+    certificatePem: env.CA_CERT_PEM,
+    privateKeyPem: env.CA_KEY_PEM,
+  });
+  // Of the public key, so that a renewed certificate of the same authority keeps its pin.
+  const caPin = `sha256/${toBase64(await crypto.subtle.digest('SHA-256', ca.certificate.publicKey.rawData))}`;
+
+  return (request, ctx) => {
+    const poke = () => ctx.waitUntil(pokeShards(env));
+    const services: Services = {
+      db,
+      iam,
+      poke,
+      cursorKey,
+      ...(env.JOIN_ADDRESS === undefined || caPin === undefined
+        ? {}
+        : { joinEndpoint: { gateway: env.JOIN_ADDRESS, caPin } }),
+    };
+    const app = new Hono();
+    app.route('/internal', internalJoin({ db, ca, gatewayToken: env.GATEWAY_TOKEN, poke, report }));
+    app.route(
+      '/',
+      apiApp({
+        services,
+        handlers: HANDLERS,
+        streams: { watch: watchStream(hubSubscription(env)) },
+        publicUrl: env.PUBLIC_URL,
+        ready: async () => void (await db.query('select 1')),
+        report,
+      }),
+    );
+    return app.fetch(request);
+  };
+}
+
+let wired: { env: Env; handle: Promise<Awaited<ReturnType<typeof wire>>> } | undefined;
+
+function wiringOf(env: Env): Promise<Awaited<ReturnType<typeof wire>>> {
+  if (wired?.env !== env) wired = { env, handle: wire(env) };
+  return wired.handle;
+}
+
+export default {
+  async fetch(request, env, ctx): Promise<Response> {
+    return (await wiringOf(env))(request, ctx);
+  },
+  async queue(batch, env): Promise<void> {
+    if (batch.queue === DEAD_LETTERS) consumeDeadLetters(batch);
+    else await consumeDeliveries(batch, env);
+  },
+  /** Sets the alarm of every shard again, so that a lost one costs at most a minute. */
+  async scheduled(_event, env): Promise<void> {
+    await onCron(env);
+  },
+} satisfies ExportedHandler<Env>;
