@@ -4,7 +4,7 @@
  * the same key and spends nothing twice.
  */
 import { create } from '@bufbuild/protobuf';
-import { Client, credentials, Metadata } from '@grpc/grpc-js';
+import { type Client, Metadata } from '@grpc/grpc-js';
 import { hardwareIdentifiers, type NodeInventory } from '#core/inventory/index.ts';
 import { fromPem, toPem } from '#core/join/bytes.ts';
 import { isNodeRole } from '#core/join/certificate-policy.ts';
@@ -21,10 +21,11 @@ import {
   JoinRequestSchema,
   KeyProofSchema,
 } from '#proto/gen/bettercompute/v1/join_pb.js';
-import { FRAME_LIMITS, serviceDefinition } from '#proto/grpc.ts';
+import { serviceDefinition } from '#proto/grpc.ts';
 import { clearJoinKey, type Identity, loadJoinKey, saveIdentity, saveJoinKey } from '../journal/identity.ts';
 import { splitAddress } from './address.ts';
 import { BackOff, worthRetrying } from './back-off.ts';
+import { openChannel } from './channel.ts';
 import { refusalOf } from './grpc-problem.ts';
 import { belongsTogether, certificateRequest, fingerprint, newPrivateKey, signProof } from './keys.ts';
 
@@ -141,8 +142,7 @@ class JoinClient {
 
   constructor(address: string, trustPem: string, clock: Clock) {
     this.clock = clock;
-    const trust = credentials.createSsl(Buffer.from(trustPem));
-    this.client = new Client(address, trust, { ...FRAME_LIMITS, 'grpc.use_local_subchannel_pool': 1 });
+    this.client = openChannel(address, { trustPem });
   }
 
   challenge(): Promise<ChallengeReply> {

@@ -3,7 +3,7 @@
  * the heartbeat, notices silence, and says in the end why it ended.
  */
 import { create, type MessageInitShape } from '@bufbuild/protobuf';
-import { Client, type ClientDuplexStream, credentials, Metadata } from '@grpc/grpc-js';
+import { type ClientDuplexStream, Metadata } from '@grpc/grpc-js';
 import type { Clock } from '#core/kernel/time.ts';
 import {
   type ClientFrame,
@@ -12,8 +12,9 @@ import {
   Session,
   type Welcome,
 } from '#proto/gen/bettercompute/v1/session_pb.js';
-import { FRAME_LIMITS, serviceDefinition } from '#proto/grpc.ts';
+import { serviceDefinition } from '#proto/grpc.ts';
 import type { Identity } from '../journal/identity.ts';
+import { openChannel } from './channel.ts';
 import { noAnswer, type Refusal, refusalOf } from './grpc-problem.ts';
 
 export type FrameInit = Exclude<MessageInitShape<typeof ClientFrameSchema>['frame'], undefined>;
@@ -36,10 +37,7 @@ export interface LinkOptions {
   readonly signal: AbortSignal;
 }
 
-const CHANNEL = {
-  ...FRAME_LIMITS,
-  // Without this every client of the process with the same options would share one connection.
-  'grpc.use_local_subchannel_pool': 1,
+const KEEPALIVE = {
   'grpc.keepalive_time_ms': 15_000,
   'grpc.keepalive_timeout_ms': 10_000,
   'grpc.enable_retries': 0,
@@ -52,12 +50,7 @@ type Stream = ClientDuplexStream<ClientFrame, ServerFrame>;
 /** Resolves when the session is over; never rejects. */
 export async function runLink(o: LinkOptions): Promise<LinkEnd> {
   const { identity, clock, signal } = o;
-  const tls = credentials.createSsl(
-    Buffer.from(identity.trustPem),
-    Buffer.from(identity.privateKeyPem),
-    Buffer.from(identity.certificatePem),
-  );
-  const client = new Client(o.address, tls, CHANNEL);
+  const client = openChannel(o.address, identity, KEEPALIVE);
   const { path, requestSerialize, responseDeserialize } = serviceDefinition(Session)['open']!;
   const stream: Stream = client.makeBidiStreamRequest<ClientFrame, ServerFrame>(
     path,
