@@ -77,9 +77,8 @@ async function wire(env: Env): Promise<(request: Request, ctx: ExecutionContext)
       iam,
       poke,
       cursorKey,
-      ...(env.JOIN_ADDRESS === undefined || caPin === undefined
-        ? {}
-        : { joinEndpoint: { gateway: env.JOIN_ADDRESS, caPin } }),
+      webhookAddresses: webhookPolicy(env),
+      ...(env.JOIN_ADDRESS === undefined ? {} : { joinEndpoint: { gateway: env.JOIN_ADDRESS, caPin } }),
     };
     const app = new Hono();
     app.route('/internal', internalJoin({ db, ca, gatewayToken: env.GATEWAY_TOKEN, poke, report }));

@@ -5,9 +5,12 @@
  * State stays in one private folder; a second start on it goes on where the first one ended. When this process ends,
  * for whatever reason, everything it started ends.
  */
-import { chmodSync, existsSync, mkdirSync } from 'node:fs';
+import { chmodSync, mkdirSync } from 'node:fs';
 import { join, resolve } from 'node:path';
-import { openPg, type PgDatabase } from '#plugins/database/node-postgres.ts';
+import { isProblem } from '#core/kernel/errors.ts';
+import { openPg } from '#plugins/database/node-postgres.ts';
+import { bootstrapIam } from '#plugins/iam/bootstrap.ts';
+import { type Client, createClient } from '#sdk/client.ts';
 import { bcdChild, edgeChild, gatewayChild, postgresChild } from './children.ts';
 import { migrateProduct } from './migrations.ts';
 import { rememberedPorts } from './ports.ts';
@@ -39,6 +42,9 @@ export interface Running {
   readonly stateDir: string;
   readonly secrets: LocalSecrets;
   readonly operatorToken: string;
+  /** Owner of the organisation that the first start makes, and that organisation. */
+  readonly tenantToken: string;
+  readonly tenantId: string;
   /** True when this start made the token: the one time to show it. */
   readonly firstStart: boolean;
   readonly supervisor: Supervisor;
@@ -47,6 +53,8 @@ export interface Running {
 
 const PORT_NAMES = ['postgres', 'api', 'gateway', 'join'] as const;
 const OPERATOR_TOKEN = 'operator-token';
+const TENANT_TOKEN = 'tenant-token';
+const TENANT_ID = 'tenant-id';
 
 export async function startAll(o: UpOptions): Promise<Running> {
   const stateDir = resolve(o.stateDir);
@@ -78,6 +86,7 @@ export async function startAll(o: UpOptions): Promise<Running> {
         PUBLIC_URL: apiUrl,
         GATEWAY_TOKEN: secrets.gatewayToken,
         IAM_MODE: 'embedded',
+        JOIN_ADDRESS: `127.0.0.1:${ports.join}`,
         ALLOW_PRIVATE_WEBHOOKS: 'loopback',
       }),
     );
@@ -90,8 +99,20 @@ export async function startAll(o: UpOptions): Promise<Running> {
         region: o.region ?? 'local',
       }),
     );
-    const operatorToken = readSecret(stateDir, OPERATOR_TOKEN).trim();
-    const running = { apiUrl, databaseUrl, ports, stateDir, secrets, operatorToken, firstStart, supervisor, stop };
+    const secret = (name: string) => readSecret(stateDir, name).trim();
+    const running = {
+      apiUrl,
+      databaseUrl,
+      ports,
+      stateDir,
+      secrets,
+      operatorToken: secret(OPERATOR_TOKEN),
+      tenantToken: secret(TENANT_TOKEN),
+      tenantId: secret(TENANT_ID),
+      firstStart,
+      supervisor,
+      stop,
+    };
     if (o.sim !== undefined && o.sim > 0) await addSimulatedMachines(running, o.sim);
     return running;
   } catch (e) {
@@ -100,30 +121,70 @@ export async function startAll(o: UpOptions): Promise<Running> {
   }
 }
 
-/** True when the operator's token was made now. */
+/** True when the tokens were made now. */
 async function prepareDatabase(url: string, stateDir: string): Promise<boolean> {
   const db = openPg(url, { max: 2, applicationName: 'dev' });
   try {
     await migrateProduct(db);
-    if (existsSync(join(stateDir, OPERATOR_TOKEN))) return false;
-    keep(stateDir, OPERATOR_TOKEN, await bootstrapOperator(db));
+    const made = await bootstrapIam(db);
+    if (made === null) return false;
+    keep(stateDir, OPERATOR_TOKEN, made.operatorToken);
+    keep(stateDir, TENANT_TOKEN, made.ownerToken);
+    keep(stateDir, TENANT_ID, made.organizationId);
     return true;
   } finally {
     await db.close();
   }
 }
 
-/** Makes the platform's own tenant and its operator, and gives the operator's token. */
-async function bootstrapOperator(_db: PgDatabase): Promise<string> {
-  throw new Error('there is no identity service to make an operator in yet');
-}
+const SIM_SITE = 'local';
+const SIM_POOL = 'sim';
+const SIM_TOKEN_SECONDS = 30 * 86_400;
 
-/** Registers a site and pool, makes a join token and starts `bcd sim`. */
+/** A site and pool for simulated machines, offered to the organisation, and `bcd sim` with a join token for them. */
 async function addSimulatedMachines(running: Running, machines: number): Promise<void> {
-  const args = await simulatorArguments(running, machines);
-  await running.supervisor.add(bcdChild('bcd-sim', args));
+  const client = createClient({ baseUrl: running.apiUrl, token: running.operatorToken });
+  const site = await ensure(client, 'sites', SIM_SITE, {});
+  const pool = await ensure(client, 'pools', SIM_POOL, { siteId: site, gpuModel: 'h100' });
+  await client
+    .call(
+      'offers.create',
+      { poolId: pool, tenantId: running.tenantId, quota: { gpu: machines * 8 } },
+      { idempotencyKey: `dev-offer-${machines}` },
+    )
+    .catch((e: unknown) => {
+      // Offered at an earlier start.
+      if (!isProblem(e) || e.code !== 'CONFLICT') throw e;
+    });
+  const made = (await client.call('joinTokens.create', {
+    poolId: pool,
+    ttlSeconds: SIM_TOKEN_SECONDS,
+    maxUses: machines,
+  })) as { token: string };
+  await running.supervisor.add(
+    bcdChild(
+      'bcd-sim',
+      [
+        'sim',
+        String(machines),
+        '--gateway',
+        `127.0.0.1:${running.ports.join}`,
+        '--ca-file',
+        join(running.stateDir, 'ca.pem'),
+        '--state-dir',
+        join(running.stateDir, 'sim'),
+      ],
+      { BCD_JOIN_TOKEN: made.token },
+    ),
+  );
 }
 
-async function simulatorArguments(_running: Running, _machines: number): Promise<string[]> {
-  throw new Error('there is no simulator to start yet');
+/** The id of the thing of this name, made if it is not there. */
+async function ensure(client: Client, collection: 'sites' | 'pools', name: string, more: object): Promise<string> {
+  const { items } = (await client.call(`${collection}.list`, { limit: 200 })) as {
+    items: { id: string; name: string }[];
+  };
+  const found = items.find((i) => i.name === name);
+  if (found !== undefined) return found.id;
+  return ((await client.call(`${collection}.create`, { name, ...more })) as { id: string }).id;
 }
