@@ -70,13 +70,19 @@ export function resolveContext(flags: { url?: string; token?: string; context?: 
     );
   }
   const stored = named === undefined ? undefined : file.contexts[named];
-  const url = flags.url ?? env['BETTER_COMPUTE_URL'] ?? stored?.url;
-  const token = flags.token ?? env['BETTER_COMPUTE_TOKEN'] ?? stored?.token;
+  // An empty variable is one that is not set.
+  const url = flags.url ?? (env['BETTER_COMPUTE_URL'] || stored?.url);
+  const token = flags.token ?? (env['BETTER_COMPUTE_TOKEN'] || stored?.token);
   if (url === undefined || token === undefined) {
     throw problem(
       'UNAUTHENTICATED',
       'no deployment to talk to: run "better-compute login --url URL --token TOKEN", or set BETTER_COMPUTE_URL and BETTER_COMPUTE_TOKEN',
     );
   }
-  return { url, token };
+  if (!URL.canParse(url)) {
+    throw problem('INVALID_REQUEST', `"${url}" is not a URL`, {
+      errors: [{ field: 'url', message: 'expected something like https://compute.example.com' }],
+    });
+  }
+  return { url: url.replace(/\/+$/, ''), token };
 }

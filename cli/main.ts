@@ -14,7 +14,6 @@ export function buildProgram(): Command {
     .option('--token <token>', 'token (BETTER_COMPUTE_TOKEN)')
     .option('--context <name>', 'a stored context; see "context list"')
     .option('--json', 'print the answer as one line of JSON, errors too')
-    .enablePositionalOptions()
     .showHelpAfterError('(add --help for the options)')
     .exitOverride();
   addContexts(program);

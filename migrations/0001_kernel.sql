@@ -7,6 +7,11 @@ create extension if not exists btree_gist;
 -- Tests and the simulator replace the body with a reader of a one-row clock table.
 create function compute_now() returns timestamptz language sql stable parallel safe as $$ select now() $$;
 
+-- How an instant is shown: RFC 3339 in UTC with microseconds, everywhere the same.
+create function instant(at timestamptz) returns text language sql stable parallel safe as $$
+  select to_char(at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
+$$;
+
 -- Ids ----------------------------------------------------------------------------------------------------------------
 -- The TypeID text of a UUID: prefix, underscore, 26 characters of Crockford base 32, five bits each, the first three.
 -- Unrolled, since every event and audit record needs one: a loop over a bit string took four times as long.

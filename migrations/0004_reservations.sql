@@ -99,8 +99,8 @@ create function reservation_json(p_id text) returns jsonb language sql stable as
   select jsonb_strip_nulls(jsonb_build_object(
     'id', r.id, 'tenantId', r.tenant_id, 'poolId', r.pool_id, 'name', r.name, 'state', r.state, 'reason', r.state_reason,
     'binding', r.binding, 'durationSeconds', r.duration_seconds, 'leaseSeconds', r.lease_seconds,
-    'startsAt', r.starts_at, 'endsAt', r.ends_at, 'leaseExpiresAt', r.lease_expires_at, 'createdAt', r.created_at,
-    'activatedAt', r.activated_at, 'releasedAt', r.released_at)) || jsonb_build_object(
+    'startsAt', instant(r.starts_at), 'endsAt', instant(r.ends_at), 'leaseExpiresAt', instant(r.lease_expires_at), 'createdAt', instant(r.created_at),
+    'activatedAt', instant(r.activated_at), 'releasedAt', instant(r.released_at))) || jsonb_build_object(
     'labels', r.labels, 'devices', r.devices, 'version', r.state_version,
     'allocations', coalesce((
       select jsonb_agg(jsonb_build_object('id', a.id, 'nodeId', a.node_id, 'nodeName', n.name, 'devices', (

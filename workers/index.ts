@@ -1,11 +1,16 @@
 /** The Worker: everything that answers over HTTP, consumes the queues and keeps the shards awake, wired together. */
+import { waitUntil } from 'cloudflare:workers';
 import { Hono } from 'hono';
 import { iamCatalog } from '#core/iam/catalog.ts';
+import type { IamPort } from '#core/iam/port.ts';
 import { toBase64 } from '#core/join/bytes.ts';
+import type { Database } from '#core/kernel/database.ts';
 import type { Problem } from '#core/kernel/errors.ts';
 import { systemClock } from '#core/kernel/time.ts';
 import { IAM_ACTIONS_OF_COMPUTE } from '#core/operations.ts';
 import { embeddedIam } from '#plugins/iam/embedded.ts';
+import { iamFace } from '#plugins/iam/http-face.ts';
+import { remoteIam } from '#plugins/iam/remote.ts';
 import type { Services } from '#services/context.ts';
 import { openAuthority } from '#services/join/index.ts';
 import { apiApp } from './api/app.ts';
@@ -31,6 +36,10 @@ export interface Env extends DurableEnv {
   readonly GATEWAY_TOKEN: string;
   /** `embedded` or `remote`. */
   readonly IAM_MODE: string;
+  /** For `remote`: base URL (`https://iam.example.com/api/iam`), id of its root tenant, and a key to record usage with. */
+  readonly IAM_URL?: string;
+  readonly IAM_ROOT_TENANT?: string;
+  readonly IAM_TOKEN?: string;
   /** `host:port` where machines join, for the command that joinTokens.create shows. */
   readonly JOIN_ADDRESS?: string;
 }
@@ -55,11 +64,27 @@ function hubSubscription(env: Env): Subscribe {
   };
 }
 
+/** The identity service: our own, served here as well, or a remote one that this Worker only asks. */
+function identityService(env: Env, db: Database): { iam: IamPort; face?: Hono } {
+  if (env.IAM_MODE === 'remote') {
+    if (!env.IAM_URL || !env.IAM_ROOT_TENANT) throw new Error('IAM_MODE=remote needs IAM_URL and IAM_ROOT_TENANT');
+    const iam = remoteIam({
+      baseUrl: env.IAM_URL,
+      clock: systemClock,
+      rootTenantId: env.IAM_ROOT_TENANT,
+      ...(env.IAM_TOKEN === undefined ? {} : { serviceToken: env.IAM_TOKEN }),
+    });
+    return { iam };
+  }
+  const options = { clock: systemClock, catalog: iamCatalog(IAM_ACTIONS_OF_COMPUTE) };
+  const onError = (e: unknown) => log.error({ cause: String(e) }, 'identity service');
+  return { iam: embeddedIam(db, options), face: iamFace(db, { ...options, onError }) };
+}
+
 /** One isolate's wiring. Nothing in it outlives a request but values. */
-async function wire(env: Env): Promise<(request: Request, ctx: ExecutionContext) => Response | Promise<Response>> {
+async function wire(env: Env): Promise<(request: Request) => Response | Promise<Response>> {
   const db = openDatabase(env);
-  const catalog = iamCatalog(IAM_ACTIONS_OF_COMPUTE);
-  const iam = embeddedIam(db, { clock: systemClock, catalog });
+  const { iam, face } = identityService(env, db);
   const seed = new TextEncoder().encode(`better-compute cursors ${env.GATEWAY_TOKEN}`);
   const cursorKey = new Uint8Array(await crypto.subtle.digest('SHA-256', seed));
   const ca = await openAuthority({
@@ -70,30 +95,33 @@ async function wire(env: Env): Promise<(request: Request, ctx: ExecutionContext)
   // Of the public key, so that a renewed certificate of the same authority keeps its pin.
   const caPin = `sha256/${toBase64(await crypto.subtle.digest('SHA-256', ca.certificate.publicKey.rawData))}`;
 
-  return (request, ctx) => {
-    const poke = () => ctx.waitUntil(pokeShards(env));
-    const services: Services = {
-      db,
-      iam,
-      poke,
-      cursorKey,
-      webhookAddresses: webhookPolicy(env),
-      ...(env.JOIN_ADDRESS === undefined ? {} : { joinEndpoint: { gateway: env.JOIN_ADDRESS, caPin } }),
-    };
-    const app = new Hono();
-    app.route('/internal', internalJoin({ db, ca, gatewayToken: env.GATEWAY_TOKEN, poke, report }));
-    app.route(
-      '/',
-      apiApp({
-        services,
-        handlers: HANDLERS,
-        streams: { watch: watchStream(hubSubscription(env)) },
-        publicUrl: env.PUBLIC_URL,
-        ready: async () => void (await db.query('select 1')),
-        report,
-      }),
-    );
-    return app.fetch(request);
+  const poke = () => waitUntil(pokeShards(env));
+  const services: Services = {
+    db,
+    iam,
+    poke,
+    cursorKey,
+    webhookAddresses: webhookPolicy(env),
+    ...(env.JOIN_ADDRESS === undefined ? {} : { joinEndpoint: { gateway: env.JOIN_ADDRESS, caPin } }),
+  };
+  const internal = new Hono().route(
+    '/internal',
+    internalJoin({ db, ca, gatewayToken: env.GATEWAY_TOKEN, poke, report }),
+  );
+  const api = apiApp({
+    services,
+    handlers: HANDLERS,
+    streams: { watch: watchStream(hubSubscription(env)) },
+    publicUrl: env.PUBLIC_URL,
+    ready: async () => void (await db.query('select 1')),
+    report,
+  });
+  // Each has its own conventions for errors, so a request meets exactly one of them.
+  return (request) => {
+    const { pathname } = new URL(request.url);
+    if (pathname.startsWith('/internal/')) return internal.fetch(request);
+    if (pathname.startsWith('/api/iam/') && face !== undefined) return face.fetch(request);
+    return api.fetch(request);
   };
 }
 
@@ -105,8 +133,8 @@ function wiringOf(env: Env): Promise<Awaited<ReturnType<typeof wire>>> {
 }
 
 export default {
-  async fetch(request, env, ctx): Promise<Response> {
-    return (await wiringOf(env))(request, ctx);
+  async fetch(request, env): Promise<Response> {
+    return (await wiringOf(env))(request);
   },
   async queue(batch, env): Promise<void> {
     if (batch.queue === DEAD_LETTERS) consumeDeadLetters(batch);

@@ -32,11 +32,18 @@ export function addContexts(program: Command): void {
   program
     .command('login')
     .description('Check a token against a deployment and keep both as a context')
-    .requiredOption('--url <url>', 'base URL of the API')
-    .option('--token <token>', 'the token; "-" reads it from standard input')
     .option('--name <name>', 'name of the context', 'default')
+    .addHelpText(
+      'after',
+      '\nGive --url and --token (or BETTER_COMPUTE_TOKEN); --token - reads the token from standard input.',
+    )
     .action(async (_flags, command: Command) => {
-      const f = command.optsWithGlobals<{ url: string; token?: string; name: string }>();
+      const f = command.optsWithGlobals<{ url?: string; token?: string; name: string }>();
+      if (f.url === undefined) {
+        throw problem('INVALID_REQUEST', 'no URL given', {
+          errors: [{ field: 'url', message: 'pass --url, the base URL of the API' }],
+        });
+      }
       const given = f.token ?? process.env['BETTER_COMPUTE_TOKEN'];
       const token = given === '-' ? readFileSync(0, 'utf8').trim() : given;
       if (token === undefined) {

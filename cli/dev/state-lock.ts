@@ -5,6 +5,7 @@
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
+import { Problem } from '#core/kernel/errors.ts';
 
 export function lockStateDir(stateDir: string): { release(): void } {
   mkdirSync(stateDir, { recursive: true, mode: 0o700 });
@@ -13,9 +14,8 @@ export function lockStateDir(stateDir: string): { release(): void } {
     lock.exec('begin exclusive');
   } catch (e) {
     lock.close();
-    throw new Error(`${stateDir} is in use by another control plane: stop it, or choose another --state-dir`, {
-      cause: e,
-    });
+    const what = `${stateDir} is in use by another control plane: stop it, or choose another --state-dir`;
+    throw new Problem('CONFLICT', what, undefined, e);
   }
   return { release: () => lock.close() };
 }

@@ -126,11 +126,11 @@ async function prepareDatabase(url: string, stateDir: string): Promise<boolean> 
   const db = openPg(url, { max: 2, applicationName: 'dev' });
   try {
     await migrateProduct(db);
-    const made = await bootstrapIam(db);
-    if (made === null) return false;
+    const made = await bootstrapIam(db, { host: '127.0.0.1' });
+    if (made.operatorToken === undefined || made.tenantToken === undefined) return false;
     keep(stateDir, OPERATOR_TOKEN, made.operatorToken);
-    keep(stateDir, TENANT_TOKEN, made.ownerToken);
-    keep(stateDir, TENANT_ID, made.organizationId);
+    keep(stateDir, TENANT_TOKEN, made.tenantToken);
+    keep(stateDir, TENANT_ID, made.tenantId);
     return true;
   } finally {
     await db.close();

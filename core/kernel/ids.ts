@@ -30,6 +30,9 @@ export const ID_PREFIXES = {
   gateway: 'gtw',
   inventory: 'inv',
   certificate: 'crt',
+  group: 'grp',
+  delegation: 'dgn',
+  confirmation: 'cnf',
 } as const;
 
 export type IdKind = keyof typeof ID_PREFIXES;

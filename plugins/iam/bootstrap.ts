@@ -10,7 +10,7 @@ import { ROOT } from '#core/iam/root.ts';
 import type { Database, Sql } from '#core/kernel/database.ts';
 import { problem } from '#core/kernel/errors.ts';
 import { bindOwner, insertCredential, insertIdentity, insertTenant } from './management/people.ts';
-import { change, rows } from './storage.ts';
+import { rows } from './storage.ts';
 
 const SECONDS = 365 * 86_400;
 
@@ -66,8 +66,7 @@ export async function bootstrapIam(db: Database, options: BootstrapOptions = {})
       errors: [{ field: 'host', message: 'use 127.0.0.1, or connect a remote identity service' }],
     });
   }
-  const [{ epoch } = { epoch: 0 }] = await rows<{ epoch: number }>(db, 'select epoch from iam.policy_epoch');
-  return change(db, epoch, async (tx) => {
+  return db.transaction(async (tx) => {
     // Two first starts at once: the second waits here and then finds everything made.
     await rows(tx, 'select 1 from iam.policy_epoch for update');
     const [root] = await rows<{ id: string }>(tx, 'select id from iam.tenants where parent_id is null');

@@ -21,7 +21,7 @@ export const handlers: Handlers<typeof auditOperations> = {
     const fetch = (after: After | undefined, limit: number) =>
       read<AuditRow>(
         ctx.db,
-        `select id, at as created_at, jsonb_build_object('id', id, 'at', at, 'tenantId', tenant_id, 'action', action,
+        `select id, at as created_at, jsonb_build_object('id', id, 'at', instant(at), 'tenantId', tenant_id, 'action', action,
            'resourceType', resource_type, 'resourceId', resource_id, 'outcome', outcome, 'context', context, 'data', data) as view
          from audit_events where tenant_id = $1 and ($2::text is null or resource_id = $2) and ($3::text is null or action = $3)
            and ($4::timestamptz is null or (at, id) ${cmp} ($4, $5))

@@ -13,7 +13,7 @@ export const handlers: Handlers<typeof capacityOperations> = {
   async 'capacity.get'(ctx, input) {
     const [row] = await read<{ view: View; class: string; site: string }>(
       ctx.db,
-      `select p.class, p.site_id as site, jsonb_build_object('poolId', p.id, 'at', compute_now(),
+      `select p.class, p.site_id as site, jsonb_build_object('poolId', p.id, 'at', instant(compute_now()),
          'nodes', (select jsonb_build_object('total', count(*), 'schedulable', count(*) filter (where schedulable))
            from nodes n where n.pool_id = p.id and n.state <> 'retired'),
          'resources', coalesce((select jsonb_agg(r order by r ->> 'resource') from (
@@ -21,7 +21,7 @@ export const handlers: Handlers<typeof capacityOperations> = {
              'allocatable', coalesce(sum(c.allocatable) filter (where c.schedulable), 0), 'allocated', sum(c.allocated), 'reserved', 0,
              'available', coalesce(sum(c.free) filter (where c.schedulable), 0),
              'largestFree', coalesce(max(c.free) filter (where c.schedulable), 0)) as r
-           from node_capacity c where c.pool_id = p.id group by c.class) x), '[]'),
+           from node_capacity c where c.pool_id = p.id group by c.class having sum(c.total) > 0) x), '[]'),
          'reasons', coalesce((select jsonb_agg(jsonb_build_object('reason', reason, 'nodes', n, 'example', example) order by n desc, reason) from (
            select why as reason, count(*) as n, min(n.name) as example from nodes n, unnest(n.unschedulable_reasons) why
            where n.pool_id = p.id and n.state <> 'retired' group by why order by count(*) desc, why limit $3) y), '[]')) as view

@@ -22,14 +22,14 @@ const COLUMNS = `n.id, n.tenant_id, n.version, n.created_at,
   jsonb_strip_nulls(jsonb_build_object(
     'id', n.id, 'tenantId', n.tenant_id, 'siteId', n.site_id, 'poolId', n.pool_id, 'name', n.name, 'role', n.role,
     'provisionState', n.state, 'maintenance', n.maintenance, 'cordoned', n.cordoned, 'cordonReason', n.cordon_reason,
-    'connectivity', n.connectivity, 'connectivityAt', n.connectivity_at, 'schedulable', n.schedulable,
+    'connectivity', n.connectivity, 'connectivityAt', instant(n.connectivity_at), 'schedulable', n.schedulable,
     'reasons', to_jsonb(n.unschedulable_reasons), 'hardware', n.hardware, 'hardwareKeyTrusted', n.hardware_key_trusted,
     'labels', n.labels, 'epoch', n.epoch, 'specGeneration', coalesce(s.generation, 0),
     'observedGeneration', n.observed_generation, 'bcdVersion', n.bcd_version, 'version', n.version,
-    'joinedAt', n.joined_at, 'createdAt', n.created_at,
+    'joinedAt', instant(n.joined_at), 'createdAt', instant(n.created_at),
     'conditions', coalesce((
       select jsonb_agg(jsonb_strip_nulls(jsonb_build_object('type', c.type, 'subject', nullif(c.subject, ''), 'effect', c.effect,
-        'reason', c.reason, 'message', c.message, 'since', c.since)) order by c.type, c.subject)
+        'reason', c.reason, 'message', c.message, 'since', instant(c.since))) order by c.type, c.subject)
       from node_conditions c where c.node_id = n.id), '[]'))) as view`;
 
 const FROM = 'from nodes n left join node_specs s on s.node_id = n.id';

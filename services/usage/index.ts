@@ -33,7 +33,7 @@ export const handlers: Handlers<typeof usageOperations> = {
       read<UsageRowSql>(
         ctx.db,
         `select hour as created_at, allocation_id || '/' || meter as id, jsonb_build_object('reservationId', reservation_id,
-           'allocationId', allocation_id, 'poolId', pool_id, 'meter', meter, 'hour', hour, 'deviceSeconds', device_seconds,
+           'allocationId', allocation_id, 'poolId', pool_id, 'meter', meter, 'hour', instant(hour), 'deviceSeconds', device_seconds,
            'sealed', sealed) as view
          from usage_windows ${WHERE} and ($6::timestamptz is null or (hour, allocation_id || '/' || meter) ${cmp} ($6, $7))
          order by hour ${dir}, allocation_id || '/' || meter ${dir} limit $8`,
