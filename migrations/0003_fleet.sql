@@ -288,7 +288,8 @@ begin
       count(*) filter (where d.allocation_id is not null),
       count(*) filter (where d.bookable and d.present and d.health = 'healthy' and d.allocation_id is null),
       why = '{}'
-    from devices d where d.node_id = p_node group by d.class
+    -- In the order of the locks above: rows that came since then are locked by this statement.
+    from devices d where d.node_id = p_node group by d.class order by d.class
   on conflict (node_id, class) do update set pool_id = excluded.pool_id, total = excluded.total,
     allocatable = excluded.allocatable, allocated = excluded.allocated, free = excluded.free, schedulable = excluded.schedulable
   where (c.pool_id, c.total, c.allocatable, c.allocated, c.free, c.schedulable) is distinct from
