@@ -1,6 +1,6 @@
 /**
  * Reads the hardware now and then and tells what changed. Which sections the control plane holds is known from the last
- * Welcome and its acknowledgements; only sections whose hash differs travel, one a frame.
+ * Welcome and its acknowledgements; only sections whose hash differs travel, together where they fit a frame.
  */
 import { changedSections, type NodeInventory, type SectionHashes } from '#core/inventory/index.ts';
 import { canonicalJson, type Json } from '#core/kernel/canonical-json.ts';
@@ -17,6 +17,9 @@ export interface ReporterOptions {
   readonly onReading: (inventory: NodeInventory) => void;
   readonly onError: (e: unknown) => void;
 }
+
+/** Well under the bound of a frame; a single section never comes near it. */
+const FRAME_BYTES = 1024 * 1024;
 
 export class InventoryReporter {
   private inventory: NodeInventory | undefined;
@@ -92,11 +95,20 @@ export class InventoryReporter {
     const { inventory, send } = this;
     if (inventory === undefined || send === undefined || this.options.clock.now() < this.heldUntilMs) return;
     const known = { ...this.acknowledged, ...this.underway } as SectionHashes;
+    let batch: SectionInit[] = [];
+    let size = 0;
+    const flush = () => {
+      if (batch.length > 0) send(batch);
+      [batch, size] = [[], 0];
+    };
     for (const { name, hash, data } of await changedSections(inventory, known)) {
       if (this.send !== send) return;
       this.underway[name] = hash;
       const json = new TextEncoder().encode(canonicalJson(data as unknown as Json));
-      send([{ name, hash, json }]);
+      if (size + json.length > FRAME_BYTES) flush();
+      batch.push({ name, hash, json });
+      size += json.length;
     }
+    flush();
   }
 }

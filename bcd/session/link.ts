@@ -73,7 +73,8 @@ export async function runLink(o: LinkOptions): Promise<LinkEnd> {
       over.abort();
       resolve(e);
     };
-    const lost = (why: unknown) => finish({ kind: 'refused', refusal: refusalOf(why), welcomed });
+    const lost = (why: unknown) =>
+      finish(signal.aborted ? { kind: 'stopped' } : { kind: 'refused', refusal: refusalOf(why), welcomed });
     stream.on('error', lost);
     stream.on('end', () => lost(noAnswer('the session')));
     stream.on('close', () => lost(noAnswer('the session')));
@@ -94,7 +95,6 @@ export async function runLink(o: LinkOptions): Promise<LinkEnd> {
       send({ case: 'goodbye', value: { reason: 'stopping', message: '', pushbackMs: 0 } });
       stream.end();
       void clock.sleep(GOODBYE_MS).then(() => finish({ kind: 'stopped' }));
-      stream.on('end', () => finish({ kind: 'stopped' }));
     });
     void watchSilence().then((silent) => {
       if (silent) lost(noAnswer('the session'));
