@@ -388,6 +388,7 @@ declare
   c iam.credentials;
   d iam.delegations;
   source_ends timestamptz;
+  paths jsonb;
 begin
   select * into c from iam.credentials where token_hash = p_token_hash;
   if c.id is null then
@@ -396,6 +397,11 @@ begin
   if c.delegation_id is not null then
     select * into d from iam.delegations where id = c.delegation_id;
     select coalesce(s.revoked_at, s.expires_at) into source_ends from iam.credentials s where s.id = c.source_id;
+  end if;
+  paths := iam.grant_paths(c.tenant_id, c.identity_id);
+  -- A snapshot is read with every request and kept in memory. Who was granted more than this is granted nothing.
+  if octet_length(paths::text) > 1024 * 1024 then
+    raise exception 'the policies of this identity are too large together; bind fewer or smaller roles' using errcode = 'BC006';
   end if;
   return jsonb_build_object(
     'epoch', (select epoch from iam.policy_epoch),
@@ -409,7 +415,7 @@ begin
     'groups', (select coalesce(jsonb_agg(jsonb_build_object('id', g.id, 'expiresAt', iam.ms(m.expires_at)) order by g.id), '[]')
       from iam.memberships m join iam.groups g on g.id = m.group_id
       where m.identity_id = c.identity_id and g.tenant_id = c.tenant_id),
-    'paths', iam.grant_paths(c.tenant_id, c.identity_id),
+    'paths', paths,
     'delegation', case when d.id is not null then jsonb_build_object('id', d.id, 'status', d.status,
       'expiresAt', iam.ms(d.expires_at), 'policy', d.policy, 'confirm', to_jsonb(d.confirm),
       'agent', iam.identity_facts(d.agent_id),

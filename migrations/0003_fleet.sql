@@ -259,14 +259,24 @@ create table node_capacity (
 ) with (fillfactor = 50);
 create index node_capacity_walk on node_capacity (pool_id, class, free, node_id) where schedulable and free > 0;
 
+-- The lock of everybody who changes what nodes can offer, taken first, for all the nodes at once. The advisory lock
+-- stands for capacity rows that do not exist yet: without it, one who found none would lock them after the node, and
+-- another before. Admissions lock capacity rows alone, and never a node.
+create function node_lock(p_nodes text[]) returns void language plpgsql as $$
+begin
+  perform pg_advisory_xact_lock(hashtextextended('node_capacity/' || id, 0)) from (
+    select id from unnest(p_nodes) u (id) order by id) sorted;
+  perform 1 from node_capacity where node_id = any (p_nodes) order by node_id, class for update;
+end $$;
+
 -- Recounts one node from its rows and says whether it may take work. Called by whoever changed devices, conditions,
--- cordon, connectivity, state or generation. Locks in the one order: the node's capacity rows by class.
+-- cordon, connectivity, state or generation.
 create function node_refresh(p_node text) returns void language plpgsql as $$
 declare
   n nodes;
   why text[];
 begin
-  perform 1 from node_capacity where node_id = p_node order by class for update;
+  perform node_lock(array[p_node]);
   select * into n from nodes where id = p_node for no key update;
   if not found then
     return;
@@ -288,8 +298,7 @@ begin
       count(*) filter (where d.allocation_id is not null),
       count(*) filter (where d.bookable and d.present and d.health = 'healthy' and d.allocation_id is null),
       why = '{}'
-    -- In the order of the locks above: rows that came since then are locked by this statement.
-    from devices d where d.node_id = p_node group by d.class order by d.class
+    from devices d where d.node_id = p_node group by d.class
   on conflict (node_id, class) do update set pool_id = excluded.pool_id, total = excluded.total,
     allocatable = excluded.allocatable, allocated = excluded.allocated, free = excluded.free, schedulable = excluded.schedulable
   where (c.pool_id, c.total, c.allocatable, c.allocated, c.free, c.schedulable) is distinct from

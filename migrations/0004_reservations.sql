@@ -416,7 +416,7 @@ begin
   if not found or a.released_at is not null then
     return false;
   end if;
-  perform 1 from node_capacity where node_id = a.node_id order by class for update;
+  perform node_lock(array[a.node_id]);
   select jsonb_object_agg(class, n) into held from (
     select d.class, count(*) as n from device_bookings b join devices d on d.no = b.device_no
     where b.allocation_id = a.id and b.released_at is null group by d.class) h;

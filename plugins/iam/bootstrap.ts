@@ -9,7 +9,9 @@ import ipaddr from 'ipaddr.js';
 import { ROOT } from '#core/iam/root.ts';
 import type { Database, Sql } from '#core/kernel/database.ts';
 import { problem } from '#core/kernel/errors.ts';
-import { bindOwner, insertCredential, insertIdentity, insertTenant } from './management/people.ts';
+import { insertCredential } from './management/credentials.ts';
+import { bindOwner, insertIdentity } from './management/identities.ts';
+import { insertTenant } from './management/tenants.ts';
 import { rows } from './storage.ts';
 
 const SECONDS = 365 * 86_400;

@@ -7,6 +7,7 @@
  */
 import type { Catalog } from '#core/iam/catalog.ts';
 import { decide, type FullDecision, preliminary, type TenantStatus } from '#core/iam/decide.ts';
+import { WORK_BUDGET } from '#core/iam/evaluate.ts';
 import { IamError } from '#core/iam/iam-error.ts';
 import type { AuthzResource, RequestMeta } from '#core/iam/port.ts';
 import { contextOf, factsOf, overridesPolicies, type Snapshot, stands } from '#core/iam/snapshot.ts';
@@ -44,6 +45,10 @@ export class Session {
   }
   get snapshot(): Snapshot {
     return this.kept.snapshot;
+  }
+  /** Whoever prints a caller prints no credential. */
+  toJSON(): string {
+    return 'session';
   }
 }
 
@@ -139,10 +144,12 @@ export class Engine {
 
   async #decideAll(session: Session, checks: readonly Check[], meta: RequestMeta): Promise<Answer[]> {
     const answers: Answer[] = [];
+    // One for the whole batch: fifty questions cost no more than the dearest single one may.
+    const budget = { left: WORK_BUDGET };
     for (const { action, resource } of checks) {
       const facts = await this.#facts(session, resource.tenantId);
       const context = contextOf(session.snapshot, this.now(session), resource, meta);
-      const decision = decide({ action, resource: `${resource.type}/${resource.id}`, context }, facts);
+      const decision = decide({ action, resource: `${resource.type}/${resource.id}`, context }, facts, budget);
       answers.push({ decision, epoch: session.snapshot.epoch });
     }
     return answers;

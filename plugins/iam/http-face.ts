@@ -12,11 +12,14 @@ import { overridesPolicies, tenantActive } from '#core/iam/snapshot.ts';
 import type { Database } from '#core/kernel/database.ts';
 import { type Check, Engine, type EngineOptions } from './engine.ts';
 import { accessMethods } from './management/access.ts';
+import { subjectMethods } from './management/bindings.ts';
 import { confirmationMethods } from './management/confirmations.ts';
+import { credentialMethods } from './management/credentials.ts';
 import { delegationMethods } from './management/delegations.ts';
+import { identityMethods } from './management/identities.ts';
 import { insightMethods } from './management/insight.ts';
 import { Call, id, type Methods, method } from './management/method.ts';
-import { peopleMethods } from './management/people.ts';
+import { tenantMethods } from './management/tenants.ts';
 import { usageMethods } from './management/usage.ts';
 import { rows } from './storage.ts';
 
@@ -99,8 +102,11 @@ const decisionMethods: Methods = {
 const METHODS: Methods = {
   ...decisionMethods,
   ...insightMethods,
-  ...peopleMethods,
+  ...tenantMethods,
+  ...identityMethods,
+  ...credentialMethods,
   ...accessMethods,
+  ...subjectMethods,
   ...delegationMethods,
   ...confirmationMethods,
   ...usageMethods,

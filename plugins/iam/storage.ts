@@ -30,6 +30,9 @@ function refusal(e: SqlError): [IamErrorCode, string] | undefined {
       : ['NOT_FOUND', 'it names something that does not exist'];
   }
   if (e.sqlstate === '23514') return ['INVALID_INPUT', `refused by ${e.constraint ?? 'a rule of the database'}`];
+  if (e.sqlstate === 'BC006') return ['LIMIT_EXCEEDED', e.message];
+  // A value that the database cannot hold, such as a NUL character.
+  if (e.sqlstate.startsWith('22')) return ['INVALID_INPUT', 'a value cannot be stored'];
   return undefined;
 }
 

@@ -7,10 +7,11 @@
  */
 import type { Database } from '#core/kernel/database.ts';
 import { isProblem } from '#core/kernel/errors.ts';
+import type { Log } from '#core/kernel/log.ts';
 import type { Outcome } from '#core/kernel/outcome.ts';
 import type { Clock, Instant } from '#core/kernel/time.ts';
 import { backOff, due, finish, nextDue, postpone, type WorkItem } from '#db/work-queue.ts';
-import type { Log, Reconciler, ReconcilerContext } from './reconciler.ts';
+import type { Reconciler, ReconcilerContext } from './reconciler.ts';
 import { sweeper } from './sweep.ts';
 
 export interface RunOptions {

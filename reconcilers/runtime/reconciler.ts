@@ -6,17 +6,11 @@
  * Invariants: safe to run twice at once and at any point of a half-done change; every write goes through mutate(),
  * which refuses it once the shard has a newer owner.
  */
+
+import type { Log } from '#core/kernel/log.ts';
 import type { Outcome } from '#core/kernel/outcome.ts';
 import type { Instant } from '#core/kernel/time.ts';
 import type { MutationContext } from '#db/mutate.ts';
-
-/** Structured log lines; pino fits, and so does a console that prints JSON. */
-export interface Log {
-  debug(fields: object, message: string): void;
-  info(fields: object, message: string): void;
-  warn(fields: object, message: string): void;
-  error(fields: object, message: string): void;
-}
 
 export interface ReconcilerContext extends MutationContext {
   /** The database's time when this batch was read. */

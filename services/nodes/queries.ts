@@ -76,7 +76,7 @@ export function list(
 
 /** Locks in the one order: the node's capacity rows, then the node. */
 export async function lock(tx: Sql, id: string): Promise<{ version: number; cordoned: boolean } | undefined> {
-  await tx.query('select 1 from node_capacity where node_id = $1 order by class for update', [id]);
+  await tx.query('select node_lock(array[$1::text])', [id]);
   const [row] = await tx.query<{ version: number; cordoned: boolean }>(
     'select version, cordoned from nodes where id = $1 for no key update',
     [id],

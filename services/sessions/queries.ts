@@ -5,9 +5,7 @@ import type { Instant } from '#core/kernel/time.ts';
 
 /** Everybody who changes what a node can offer takes these first. */
 export async function lockCapacity(tx: Sql, nodeIds: readonly string[]): Promise<void> {
-  await tx.query('select 1 from node_capacity where node_id = any($1::text[]) order by node_id, class for update', [
-    nodeIds,
-  ]);
+  await tx.query('select node_lock($1::text[])', [nodeIds]);
 }
 
 export async function refresh(tx: Sql, nodeIds: readonly string[]): Promise<void> {

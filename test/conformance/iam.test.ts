@@ -421,7 +421,10 @@ describe.each(Object.keys(adapters))('%s', (which) => {
     expect(await codeOf(iam.billingCheck(caller, ROOT))).toBe('PERMISSION_DENIED');
     const key = `flag-${org.slug}`;
     expect(await iam.featureEnabled(caller, org.tenantId, key)).toBe(false);
-    await ok('features/set', org.owner, { tenantId: org.tenantId, key, enabled: true });
+    const set = { tenantId: org.tenantId, key, enabled: true };
+    expect((await call('features/set', org.owner, set)).code).toBe('NOT_FOUND');
+    await ok('features/set', boot.operatorToken!, { tenantId: ROOT, key, enabled: false });
+    await ok('features/set', org.owner, set);
     const later = adapters[which]!();
     const again = await later.authenticate(org.owner, meta);
     expect(await later.featureEnabled(again, org.tenantId, key)).toBe(true);
@@ -510,6 +513,24 @@ describe('the face', () => {
     expect((await call('bindings/create', other.owner, { ...binding, tenantId: other.tenantId })).code).toBe(
       'NOT_FOUND',
     );
+  });
+
+  test('a NUL is an invalid value, and grants past all measure are none', async () => {
+    const org = await organisation();
+    const base = { tenantId: org.tenantId };
+    expect((await call('roles/create', org.owner, { ...base, name: 'a\u0000b' })).code).toBe('INVALID_INPUT');
+    const p = await org.person(undefined);
+    const fat = allow(
+      ['compute:pools:read'],
+      Array.from({ length: 100 }, (_, i) => `compute-pool/${'x'.repeat(480)}${i}`),
+    );
+    for (let i = 0; i < 22; i++) {
+      const document = { version: 1, statements: [fat] };
+      const { role } = await ok('roles/create', org.owner, { ...base, name: `fat-${i}`, document });
+      await ok('bindings/create', org.owner, { ...base, subjectType: 'identity', subjectId: p.id, roleId: role.id });
+    }
+    expect((await call('sts/getCallerIdentity', p.token, {})).code).toBe('LIMIT_EXCEEDED');
+    expect(await codeOf(adapters['embedded']!().authenticate(p.token, meta))).toBe('PERMISSION_DENIED');
   });
 
   test('a key issued from a narrow credential is as narrow', async () => {

@@ -1,12 +1,13 @@
 /** The queue loop against real Postgres: what it must never lose, never block on, never do twice harmfully. */
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
+import type { Log } from '#core/kernel/log.ts';
 import { type Outcome, settled, wait } from '#core/kernel/outcome.ts';
 import { addSeconds, systemClock } from '#core/kernel/time.ts';
 import { mutate } from '#db/mutate.ts';
 import { type TestDatabase, testDatabase } from '#kit/database.ts';
 import { nodeHost } from '#reconcilers/node-host.ts';
 import { type RunOptions, runDue } from '#reconcilers/runtime/engine.ts';
-import type { Log, Reconciler } from '#reconcilers/runtime/reconciler.ts';
+import type { Reconciler } from '#reconcilers/runtime/reconciler.ts';
 import { ensureSweeps } from '#reconcilers/runtime/sweep.ts';
 
 const quiet: Log = { debug() {}, info() {}, warn() {}, error() {} };

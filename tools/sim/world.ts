@@ -2,11 +2,11 @@
 import { iamCatalog } from '#core/iam/catalog.ts';
 import type { Caller, IamPort } from '#core/iam/port.ts';
 import type { Database } from '#core/kernel/database.ts';
+import type { Log } from '#core/kernel/log.ts';
 import { systemClock } from '#core/kernel/time.ts';
 import { seedRoot, seedTenant } from '#kit/tenants.ts';
 import { openPg } from '#plugins/database/node-postgres.ts';
 import { embeddedIam } from '#plugins/iam/embedded.ts';
-import type { Log } from '#reconcilers/runtime/reconciler.ts';
 import { migrateProduct } from '../../cli/dev/migrations.ts';
 import { startPostgres } from '../../cli/dev/postgres.ts';
 

@@ -1,5 +1,5 @@
 /** Log lines of the Worker: one JSON object a line, which the platform's log pipeline takes as it is. */
-import type { Log } from '#reconcilers/runtime/reconciler.ts';
+import type { Log } from '#core/kernel/log.ts';
 
 export function consoleLog(component: string): Log {
   const line = (level: string, fields: object, message: string) =>

@@ -3,10 +3,10 @@
  * is claimed. A message is acknowledged once its attempt is recorded, or found to be none of ours any more.
  */
 import { z } from 'zod';
+import type { Log } from '#core/kernel/log.ts';
 import { systemClock } from '#core/kernel/time.ts';
 import type { AddressPolicy } from '#core/webhooks/address.ts';
 import { fetchTransport } from '#plugins/webhook-transport/fetch.ts';
-import type { Log } from '#reconcilers/runtime/reconciler.ts';
 import { attemptDelivery, type DeliveryContext } from '#services/webhooks/index.ts';
 import { type DurableEnv, openDatabase } from '../durable/bindings.ts';
 import { consoleLog } from '../durable/console-log.ts';

@@ -1,4 +1,4 @@
-/** Policies, roles, groups, bindings: who may do what in one tenant. Everything they name stands in the same tenant. */
+/** Policies and roles of one tenant. Everything they name stands in the same tenant. */
 import { z } from 'zod';
 import { evaluate } from '#core/iam/evaluate.ts';
 import type { Context } from '#core/iam/glob.ts';
@@ -6,8 +6,8 @@ import { IamError } from '#core/iam/iam-error.ts';
 import { parsePolicy } from '#core/iam/policy.ts';
 import type { Sql } from '#core/kernel/database.ts';
 import { newId } from '#core/kernel/ids.ts';
-import { fromMillis } from '#core/kernel/time.ts';
 import { rows } from '../storage.ts';
+import { deleter, lister } from './collections.ts';
 import {
   type Call,
   changed,
@@ -15,14 +15,11 @@ import {
   id,
   type Methods,
   method,
-  moment,
   name,
   only,
-  page,
   savedDocument,
   version,
 } from './method.ts';
-import { activeIdentity } from './people.ts';
 
 const INHERITS_MAX = 20;
 
@@ -30,10 +27,6 @@ const POLICY = 'id, tenant_id as "tenantId", name, document, version, iam.ms(cre
 const ROLE = `id, tenant_id as "tenantId", name, document, protected, version, iam.ms(created_at) as "createdAt",
   (select coalesce(jsonb_agg(policy_id order by policy_id), '[]') from iam.role_policies where role_id = r.id) as "policyIds",
   (select coalesce(jsonb_agg(inherits_id order by inherits_id), '[]') from iam.role_inherits where role_id = r.id) as inherits`;
-const BINDING = `id, tenant_id as "tenantId", role_id as "roleId", case when identity_id is null then 'group' else 'identity' end as "subjectType",
-  coalesce(identity_id, group_id) as "subjectId", iam.ms(starts_at) as "startsAt", iam.ms(expires_at) as "expiresAt"`;
-const GROUP = 'id, tenant_id as "tenantId", name, iam.ms(created_at) as "createdAt"';
-
 const roleBody = {
   document: document.optional(),
   permissions: z.array(z.string()).min(1).max(128).optional(),
@@ -99,34 +92,6 @@ async function roleRow(sql: Sql, tenantId: string, roleId: string) {
 /** Serialises changes of a tenant's roles, so that two halves of a circle cannot slip past each other. */
 async function lockRoles(tx: Sql, tenantId: string): Promise<void> {
   await rows(tx, 'select 1 from iam.tenants where id = $1 for no key update', [tenantId]);
-}
-
-const at = (ms: number | undefined): string | null => (ms === undefined ? null : fromMillis(ms));
-
-function lister(key: string, action: string, columns: string, table: string) {
-  return method(z.strictObject({ tenantId: id, ...page }), async (call, input) => {
-    await call.allow({ tenantId: input.tenantId, action, resource: key });
-    const found = await call.read(
-      `select ${columns} from iam.${table} r where tenant_id = $1 and id > $2 order by id limit $3`,
-      [input.tenantId, input.after, input.limit],
-    );
-    return { [key]: found };
-  });
-}
-
-function deleter(key: string, field: string, action: string, table: string, condition = 'true') {
-  return method(z.strictObject({ tenantId: id, [field]: id }), (call, input) => {
-    const { tenantId, [field]: target } = input as Record<string, string>;
-    return call.change({ tenantId: tenantId!, action, resource: `${key}/${target}` }, async (tx) => {
-      const gone = await rows(
-        tx,
-        `delete from iam.${table} where id = $1 and tenant_id = $2 and ${condition} returning id`,
-        [target!, tenantId!],
-      );
-      only(gone, `${table.slice(0, -1)} that may be deleted`);
-      return [{ deleted: true }, { resourceId: target! }];
-    });
-  });
 }
 
 const policyMethods: Methods = {
@@ -237,99 +202,4 @@ const roleMethods: Methods = {
   'roles/delete': deleter('roles', 'roleId', 'iam:roles:delete', 'roles', 'not protected'),
 };
 
-const groupMethods: Methods = {
-  'groups/create': method(z.strictObject({ tenantId: id, name }), (call, input) =>
-    call.change({ tenantId: input.tenantId, action: 'iam:groups:create', resource: 'groups' }, async (tx) => {
-      const [group] = await rows(
-        tx,
-        `insert into iam.groups (id, tenant_id, name) values ($1, $2, $3) returning ${GROUP}`,
-        [newId('group'), input.tenantId, input.name],
-      );
-      return [{ group }, { resourceId: String(group!['id']) }];
-    }),
-  ),
-  'groups/list': lister('groups', 'iam:groups:read', GROUP, 'groups'),
-  'groups/addMember': method(
-    z.strictObject({ tenantId: id, groupId: id, identityId: id, expiresAt: moment.optional() }),
-    (call, input) =>
-      call.change(
-        { tenantId: input.tenantId, action: 'iam:groups:update', resource: `groups/${input.groupId}` },
-        async (tx) => {
-          await activeIdentity(tx, input.tenantId, input.identityId, ['user', 'service', 'agent']);
-          const added = await rows(
-            tx,
-            `insert into iam.memberships (group_id, identity_id, expires_at) select id, $3, $4 from iam.groups where id = $1 and tenant_id = $2
-             on conflict (group_id, identity_id) do update set expires_at = excluded.expires_at returning group_id`,
-            [input.groupId, input.tenantId, input.identityId, at(input.expiresAt)],
-          );
-          only(added, 'group');
-          return [{ added: true }, { resourceId: input.groupId, metadata: { identityId: input.identityId } }];
-        },
-      ),
-  ),
-  'groups/removeMember': method(z.strictObject({ tenantId: id, groupId: id, identityId: id }), (call, input) =>
-    call.change(
-      { tenantId: input.tenantId, action: 'iam:groups:update', resource: `groups/${input.groupId}` },
-      async (tx) => {
-        const gone = await rows(
-          tx,
-          `delete from iam.memberships m using iam.groups g where g.id = m.group_id and g.tenant_id = $2
-             and m.group_id = $1 and m.identity_id = $3 returning m.group_id`,
-          [input.groupId, input.tenantId, input.identityId],
-        );
-        only(gone, 'membership');
-        return [{ removed: true }, { resourceId: input.groupId, metadata: { identityId: input.identityId } }];
-      },
-    ),
-  ),
-};
-
-// `window` and `eligible` are refused as unknown fields: a binding that silently ignored them would grant too much.
-const bindingMethods: Methods = {
-  'bindings/create': method(
-    z.strictObject({
-      tenantId: id,
-      subjectType: z.enum(['identity', 'group']),
-      subjectId: id,
-      roleId: id,
-      startsAt: moment.optional(),
-      expiresAt: moment.optional(),
-    }),
-    (call, input) =>
-      call.change({ tenantId: input.tenantId, action: 'iam:bindings:create', resource: 'bindings' }, async (tx) => {
-        const isIdentity = input.subjectType === 'identity';
-        if (isIdentity) await activeIdentity(tx, input.tenantId, input.subjectId, ['user', 'service', 'agent']);
-        else
-          only(
-            await rows(tx, 'select 1 from iam.groups where id = $1 and tenant_id = $2', [
-              input.subjectId,
-              input.tenantId,
-            ]),
-            'group',
-          );
-        const made = await rows(
-          tx,
-          `insert into iam.bindings (id, tenant_id, role_id, identity_id, group_id, starts_at, expires_at)
-           select $1, tenant_id, id, $4, $5, $6, $7 from iam.roles where id = $3 and tenant_id = $2 returning ${BINDING}`,
-          [
-            newId('binding'),
-            input.tenantId,
-            input.roleId,
-            isIdentity ? input.subjectId : null,
-            isIdentity ? null : input.subjectId,
-            at(input.startsAt),
-            at(input.expiresAt),
-          ],
-        );
-        const binding = only(made, 'role');
-        return [
-          { binding },
-          { resourceId: String(binding['id']), metadata: { roleId: input.roleId, subjectId: input.subjectId } },
-        ];
-      }),
-  ),
-  'bindings/list': lister('bindings', 'iam:bindings:read', BINDING, 'bindings'),
-  'bindings/delete': deleter('bindings', 'bindingId', 'iam:bindings:delete', 'bindings'),
-};
-
-export const accessMethods: Methods = { ...policyMethods, ...roleMethods, ...groupMethods, ...bindingMethods };
+export const accessMethods: Methods = { ...policyMethods, ...roleMethods };

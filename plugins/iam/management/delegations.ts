@@ -7,8 +7,9 @@ import { IamError } from '#core/iam/iam-error.ts';
 import type { PolicyDocument } from '#core/iam/policy.ts';
 import { newId } from '#core/kernel/ids.ts';
 import { rows } from '../storage.ts';
+import { activeIdentity } from './active-identity.ts';
+import { insertCredential } from './credentials.ts';
 import { type Call, ceiling, ceilingInput, id, type Methods, method, name, only, page } from './method.ts';
-import { activeIdentity, insertCredential } from './people.ts';
 
 const EXPIRES_SECONDS = 30 * 86_400;
 const SESSIONS_MAX = 20;

@@ -5,7 +5,7 @@ import { ROOT } from '#core/iam/root.ts';
 import { hasMfa } from '#core/iam/snapshot.ts';
 import { actsIn } from '../engine.ts';
 import { rows } from '../storage.ts';
-import { id, type Methods, method } from './method.ts';
+import { id, type Methods, method, only } from './method.ts';
 
 const flagKey = z
   .string()
@@ -58,12 +58,16 @@ export const insightMethods: Methods = {
       if (input.killed !== undefined && !root)
         throw new IamError('INVALID_INPUT', 'killed: only for the whole platform');
       return call.change(target, async (tx) => {
-        await rows(
-          tx,
-          `insert into iam.flags (key, enabled, killed) values ($1, $2 and $3, coalesce($4, false))
-           on conflict (key) do update set enabled = case when $3 then $2 else iam.flags.enabled end, killed = coalesce($4, iam.flags.killed)`,
-          [input.key, input.enabled, root && !input.locked, input.killed ?? null],
-        );
+        if (root) {
+          await rows(
+            tx,
+            `insert into iam.flags (key, enabled, killed) values ($1, $2 and $3, coalesce($4, false))
+             on conflict (key) do update set enabled = case when $3 then $2 else iam.flags.enabled end, killed = coalesce($4, iam.flags.killed)`,
+            [input.key, input.enabled, !input.locked, input.killed ?? null],
+          );
+        } else {
+          only(await rows(tx, 'select 1 from iam.flags where key = $1', [input.key]), 'flag; the platform makes them');
+        }
         if (!root || input.locked) {
           await rows(
             tx,
