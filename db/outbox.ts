@@ -26,6 +26,7 @@ export interface EventRow {
   readonly at: Instant;
 }
 
+// `xid` here is text, and a bare `order by xid` would mean this one: 1000 before 999.
 const COLUMNS = 'xid::text as xid, seq, id, type, tenant_id, subject_kind, subject_id, data, traceparent, at';
 
 /** The next events behind the cursor, of every tenant. */
@@ -49,7 +50,7 @@ export async function readTenantEvents(
     `select ${COLUMNS} from events
      where tenant_id = $1 and (xid, seq) > ($2::xid8, $3) and xid < pg_snapshot_xmin(pg_current_snapshot())
        and (cardinality($4::text[]) = 0 or event_matches($4::text[], type))
-     order by xid, seq limit $5`,
+     order by events.xid, events.seq limit $5`,
     [tenantId, after.xid, after.seq, types, limit],
   );
 }
