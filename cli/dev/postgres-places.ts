@@ -64,6 +64,13 @@ export function prepareDataDir(stateDir: string, owner: Owner | undefined): stri
   return dataDir;
 }
 
+/** Deletes a state folder with the data that lies elsewhere for it. The server must have ended. */
+export function removeState(stateDir: string): void {
+  const linked = existingLink(resolve(stateDir, 'postgres'));
+  if (linked !== undefined) rmSync(dirname(linked), { recursive: true, force: true });
+  rmSync(stateDir, { recursive: true, force: true });
+}
+
 /** A folder that the server's user may delete. */
 export function temporaryHome(owner: Owner | undefined): string {
   return ownedHome([tmpdir(), '/tmp', '/var/tmp'], owner);

@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { fromMillis, toMillis } from '../kernel/time.ts';
-import { meterOf, usageWindows } from './windows.ts';
+import { meterOf, nextReading, usageWindows } from './windows.ts';
 
 test('cuts at the hours, counts devices, seals what is over', () => {
   const windows = usageWindows({
@@ -35,4 +35,11 @@ test('meters are named by class and model', () => {
   expect(meterOf('gpu', 'H100')).toBe('gpu.h100.hours');
   expect(meterOf('gpu', undefined)).toBe('gpu.hours');
   expect(meterOf('disk', 'H100')).toBe('disk.hours');
+});
+
+test('reads a short holding soon and a long one rarely', () => {
+  const from = '2026-12-01T10:00:00.000Z';
+  expect(nextReading(from, from)).toBe('2026-12-01T10:00:05.000Z');
+  expect(nextReading(from, '2026-12-01T10:01:00.000Z')).toBe('2026-12-01T10:02:00.000Z');
+  expect(nextReading(from, '2026-12-02T10:00:00.000Z')).toBe('2026-12-02T10:05:00.000Z');
 });

@@ -2,7 +2,7 @@
  * Usage by the hour: what an allocation held between two instants, cut at the hours, in device-seconds. Pure, so that
  * the sum over any cutting equals the whole.
  */
-import { fromMillis, type Instant, toMillis } from '../kernel/time.ts';
+import { addSeconds, fromMillis, type Instant, toMillis } from '../kernel/time.ts';
 
 const HOUR_MS = 3_600_000;
 
@@ -45,4 +45,16 @@ export function usageWindows(h: MeteredHolding): UsageWindow[] {
     }
   }
   return windows;
+}
+
+const READING_SECONDS_MIN = 5;
+const READING_SECONDS_MAX = 300;
+
+/**
+ * When a holding that goes on is to be read next: after as long again as it has lasted, 5 s to 5 minutes. A tenant who
+ * looks at a short job sees it, and a long one costs little.
+ */
+export function nextReading(from: Instant, now: Instant): Instant {
+  const held = (toMillis(now) - toMillis(from)) / 1000;
+  return addSeconds(now, Math.round(Math.min(READING_SECONDS_MAX, Math.max(READING_SECONDS_MIN, held))));
 }

@@ -1,6 +1,6 @@
 /** Writing usage windows: what an allocation held, hour by hour. Writing the same twice changes nothing. */
 import type { Instant } from '#core/kernel/time.ts';
-import { meterOf, usageWindows } from '#core/usage/windows.ts';
+import { meterOf, nextReading, usageWindows } from '#core/usage/windows.ts';
 import { type MutationContext, mutate } from '#db/mutate.ts';
 
 interface MeteredRow extends Record<string, unknown> {
@@ -14,11 +14,11 @@ interface MeteredRow extends Record<string, unknown> {
   readonly devices: Readonly<Record<string, number>> | null;
 }
 
-/** Brings the windows of an allocation up to date. `ended`: no more will come. Undefined: no such allocation. */
-export function meter(
-  ctx: MutationContext,
-  allocationId: string,
-): Promise<{ ended: boolean; now: Instant } | undefined> {
+/** `over`: nothing will be added. `next`: when to read again; undefined while no machine has confirmed the allocation. */
+export type Metered = { readonly over: true } | { readonly over: false; readonly next: Instant | undefined };
+
+/** Brings the windows of an allocation up to date. Undefined: no such allocation. */
+export function meter(ctx: MutationContext, allocationId: string): Promise<Metered | undefined> {
   return mutate(ctx, async (tx) => {
     const [a] = await tx.query<MeteredRow>(
       `select a.reservation_id, a.tenant_id, a.pool_id, p.gpu_model, a.active_at, a.ended_at, compute_now() as now,
@@ -33,7 +33,7 @@ export function meter(
     if (a === undefined) return undefined;
     const ended = a.ended_at !== null;
     // Never confirmed by the machine, never usable: nothing to pay for.
-    if (a.active_at === null) return { ended, now: a.now };
+    if (a.active_at === null) return ended ? { over: true } : { over: false, next: undefined };
     const devices = Object.fromEntries(
       Object.entries(a.devices ?? {}).map(([c, n]) => [meterOf(c, a.gpu_model ?? undefined), n]),
     );
@@ -55,6 +55,6 @@ export function meter(
         ),
       ],
     );
-    return { ended, now: a.now };
+    return ended ? { over: true } : { over: false, next: nextReading(a.active_at, a.now) };
   });
 }
