@@ -7,8 +7,9 @@
  */
 
 import type { Json } from '#core/kernel/canonical-json.ts';
-import type { Database, Row, Sql, SqlValue } from '#core/kernel/database.ts';
-import type { StateTable } from '#core/kernel/state-table.ts';
+import { type Database, type Row, type Sql, SqlError, type SqlValue } from '#core/kernel/database.ts';
+import { type Problem, problem } from '#core/kernel/errors.ts';
+import { allowedEvents, type StateTable } from '#core/kernel/state-table.ts';
 import { isContention, sqlProblem } from './sql-problem.ts';
 
 const RUNS_MAX = 5;
@@ -104,13 +105,28 @@ function recorder(sql: Sql, ctx: MutationContext, out: Flush): Tx {
       }),
     transition: async (table, id, event, reason, version) => {
       // The name comes from a state table of ours, never from outside.
-      const [row] = await sql.query<{ from_state: never; to_state: never; version: number }>(
-        `select from_state, to_state, version from transition_${table.name}($1, $2, $3, $4, $5)`,
-        [id, event, ctx.actor, reason ?? null, version ?? null],
-      );
-      return { from: row!.from_state, to: row!.to_state, version: row!.version };
+      const text = `select from_state, to_state, version from transition_${table.name}($1, $2, $3, $4, $5)`;
+      try {
+        const [row] = await sql.query<{ from_state: never; to_state: never; version: number }>(text, [
+          id,
+          event,
+          ctx.actor,
+          reason ?? null,
+          version ?? null,
+        ]);
+        return { from: row!.from_state, to: row!.to_state, version: row!.version };
+      } catch (e) {
+        throw illegalMove(e, table) ?? e;
+      }
     },
   };
+}
+
+/** A refused move with what is possible instead, which only the table knows; undefined for any other fault. */
+function illegalMove<S extends string, E extends string>(e: unknown, table: StateTable<S, E>): Problem | undefined {
+  if (!(e instanceof SqlError) || e.sqlstate !== 'BC002') return undefined;
+  const from = e.detail as S;
+  return problem('ILLEGAL_TRANSITION', e.message, { from, event: e.hint ?? '', allowed: allowedEvents(table, from) });
 }
 
 /** Runs `fn` in a transaction. Throws a Problem, or PolicyChanged when the decision must be made again. */
