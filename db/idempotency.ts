@@ -15,7 +15,7 @@ export interface IdempotencyScope {
 }
 
 /** What makes two requests the same: operation and the validated input, white space and member order aside. */
-export function fingerprintOf(operation: string, input: Json): Promise<string> {
+export function fingerprintOf(operation: string, input: Json): string {
   return canonicalHash([operation, input]);
 }
 

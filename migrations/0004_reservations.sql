@@ -94,15 +94,18 @@ create table usage_windows (
 ) with (fillfactor = 70);
 create index usage_windows_tenant on usage_windows (tenant_id, hour, allocation_id, meter);
 
--- The reservation as the API shows it.
-create function reservation_json(p_id text) returns jsonb language sql stable as $$
+-- The reservation as the API shows it, with its allocations as reservation_json() lists them.
+create function reservation_view(r reservations, allocations jsonb) returns jsonb language sql stable as $$
   select jsonb_strip_nulls(jsonb_build_object(
     'id', r.id, 'tenantId', r.tenant_id, 'poolId', r.pool_id, 'name', r.name, 'state', r.state, 'reason', r.state_reason,
     'binding', r.binding, 'durationSeconds', r.duration_seconds, 'leaseSeconds', r.lease_seconds,
     'startsAt', instant(r.starts_at), 'endsAt', instant(r.ends_at), 'leaseExpiresAt', instant(r.lease_expires_at), 'createdAt', instant(r.created_at),
     'activatedAt', instant(r.activated_at), 'releasedAt', instant(r.released_at))) || jsonb_build_object(
-    'labels', r.labels, 'devices', r.devices, 'version', r.state_version,
-    'allocations', coalesce((
+    'labels', r.labels, 'devices', r.devices, 'version', r.state_version, 'allocations', allocations)
+$$;
+
+create function reservation_json(p_id text) returns jsonb language sql stable as $$
+  select reservation_view(r, coalesce((
       select jsonb_agg(jsonb_build_object('id', a.id, 'nodeId', a.node_id, 'nodeName', n.name, 'devices', (
           select coalesce(jsonb_agg(jsonb_build_object('id', d.id, 'class', d.class, 'stableId', d.stable_id) order by d.class, d.slot, d.no), '[]')
           from (select device_no from device_bookings b where b.allocation_id = a.id
@@ -261,14 +264,16 @@ $$;
 
 -- Books n free devices of each class on one node, inside the caller's transaction. Locks: capacity rows of the node by
 -- class, then devices by number. p_wants = {class: count}; p_devices = the device numbers to take, or null for the first
--- free ones. Returns the numbers, or null when the node cannot hold the request (nothing was changed then).
+-- free ones. Returns the devices as reservation_json() shows them, or null when the node cannot hold the request (nothing
+-- was changed then).
 create function node_take(p_node text, p_wants jsonb, p_devices bigint[], p_allocation text, p_during tstzrange)
-returns bigint[] language plpgsql as $$
+returns jsonb language plpgsql as $$
 declare
   wanted int := (select sum(value::int) from jsonb_each_text(p_wants));
   locked int;
   taken bigint[];
   booked int;
+  shown jsonb;
 begin
   select count(*) into locked from (
     select c.class from node_capacity c
@@ -299,10 +304,12 @@ begin
   if booked <> wanted then
     raise exception 'a device of % was taken meanwhile', p_node using errcode = '23P01', constraint = 'device_bookings_no_overlap';
   end if;
-  update devices set allocation_id = p_allocation where no = any (taken);
+  with held as (
+    update devices set allocation_id = p_allocation where no = any (taken) returning id, class, stable_id, slot, no)
+  select jsonb_agg(jsonb_build_object('id', id, 'class', class, 'stableId', stable_id) order by class, slot, no) into shown from held;
   update node_capacity c set free = free - (p_wants ->> c.class)::int, allocated = allocated + (p_wants ->> c.class)::int
     where c.node_id = p_node and p_wants ? c.class;
-  return taken;
+  return shown;
 end $$;
 
 -- The index walk: the schedulable node of the pool that holds the request and has the least left over of its scarcest
@@ -339,7 +346,7 @@ declare
   at timestamptz := compute_now();
   node text;
   skip text[] := '{}';
-  taken bigint[];
+  taken jsonb;
   proposal jsonb;
   during tstzrange;
   w record;
@@ -391,7 +398,9 @@ begin
   update reservations set starts_at = lower(during), ends_at = upper(during), context = p -> 'context',
     lease_expires_at = at + make_interval(secs => r.lease_seconds) where id = r.id;
   perform transition_reservation(r.id, 'admit', p ->> 'actor');
-  view := reservation_json(r.id);
+  select * into r from reservations where id = r.id;
+  view := reservation_view(r, jsonb_build_array(jsonb_build_object('id', p ->> 'allocationId', 'nodeId', node,
+    'nodeName', (select name from nodes where id = node), 'devices', taken)));
   perform emit('reservation.booked', r.tenant_id, 'reservation', r.id, view, p ->> 'traceparent');
   perform wake('nodes.spec', node);
   perform wake('reservations', r.id);
@@ -402,6 +411,19 @@ begin
     perform quota_charge(r.tenant_id, r.pool_id, w.key, w.n);
   end loop;
   return jsonb_build_object('done', true, 'reservation', view, 'nodeId', node);
+end $$;
+
+-- Both round trips as one, where IAM could decide ahead: p_expected are the attributes it decided on. A draft that turns
+-- out to have others is written and no more, and is decided on as it is.
+-- Answers as reservation_draft() does, with `admitted` as reservation_admit() answers.
+create function reservation_create(p_draft jsonb, p_expected jsonb, p_admit jsonb) returns jsonb language plpgsql as $$
+declare
+  d jsonb := reservation_draft(p_draft);
+begin
+  if d ->> 'found' in ('new', 'draft') and d -> 'attributes' = p_expected then
+    return d || jsonb_build_object('admitted', reservation_admit(p_admit));
+  end if;
+  return d;
 end $$;
 
 -- An allocation's devices are let go: the node confirmed it, or was fenced. Books, summaries and quota follow in the

@@ -21,7 +21,7 @@ export async function performOnce<T>(
   input: unknown,
   act: (tx: Tx) => Promise<T>,
 ): Promise<T> {
-  const fingerprint = await fingerprintOf(operation, input as Json);
+  const fingerprint = fingerprintOf(operation, input as Json);
   return (await mutate(mutationOf(ctx, decision), (tx) =>
     once(tx, scopeOf(ctx, operation), fingerprint, async () => (await act(tx)) as Json),
   )) as T;

@@ -91,7 +91,7 @@ export class Convergence {
       return;
     }
     const canonical = new TextDecoder().decode(bytes);
-    if ((await sha256Hex(canonical)) !== sha256) {
+    if (sha256Hex(canonical) !== sha256) {
       this.say({
         generation: this.observed,
         attemptedGeneration: generation,

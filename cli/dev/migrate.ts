@@ -36,7 +36,7 @@ export async function migrate(db: PgDatabase, dir: string, after: readonly After
   const applied: string[] = [];
   for (const name of files) {
     const text = readFileSync(join(dir, name), 'utf8');
-    const sha256 = await sha256Hex(text);
+    const sha256 = sha256Hex(text);
     const ran = await db.transaction(async (tx) => {
       await start(tx);
       const [row] = await tx.query<{ sha256: string }>('select sha256 from schema_migrations where name = $1', [name]);

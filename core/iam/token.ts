@@ -45,10 +45,10 @@ export interface MadeToken {
   readonly hash: string;
 }
 
-export async function makeToken(kind: TokenKind): Promise<MadeToken> {
+export function makeToken(kind: TokenKind): MadeToken {
   const body = `biam_${kind}_${base64url(crypto.getRandomValues(new Uint8Array(RANDOM_BYTES)))}`;
   const token = body + checksum(body);
-  return { token, hash: await sha256Hex(token) };
+  return { token, hash: sha256Hex(token) };
 }
 
 export interface ParsedToken {
@@ -57,9 +57,9 @@ export interface ParsedToken {
 }
 
 /** Undefined for whatever cannot be one of our tokens. */
-export async function parseToken(token: string): Promise<ParsedToken | undefined> {
+export function parseToken(token: string): ParsedToken | undefined {
   const shape = SHAPE.exec(token);
   if (shape === null) return undefined;
   if (checksum(token.slice(0, -CHECKSUM_CHARS)) !== token.slice(-CHECKSUM_CHARS)) return undefined;
-  return { session: TOKEN_KINDS[shape[1] as TokenKind], hash: await sha256Hex(token) };
+  return { session: TOKEN_KINDS[shape[1] as TokenKind], hash: sha256Hex(token) };
 }

@@ -163,7 +163,7 @@ export async function hardwareKey(ids: HardwareIdentifiers): Promise<HardwareKey
   const lines = [...new Set(used.map((u) => `${u.kind}:${u.value}`))].sort();
   const kinds = new Set(used.map((u) => u.kind));
   return {
-    key: await sha256Hex(lines.join('\n')),
+    key: sha256Hex(lines.join('\n')),
     trusted: kinds.size >= TRUSTED_KINDS_MIN,
     used: lines.map((line) => {
       const at = line.indexOf(':');

@@ -73,7 +73,7 @@ export function parseInventory(data: unknown): NodeInventory {
 }
 
 /** The hash of a section is the hash of its canonical JSON after parsing, so both ends come to the same one. */
-export async function hashSection(name: SectionName, section: Sections[SectionName]): Promise<string> {
+export function hashSection(name: SectionName, section: Sections[SectionName]): string {
   return canonicalHash(parseSection(name, section) as unknown as Json);
 }
 
@@ -81,7 +81,7 @@ export async function hashSections(sections: PartialSections): Promise<SectionHa
   const hashes: { [N in SectionName]?: string } = {};
   for (const name of SECTION_NAMES) {
     const section = sections[name];
-    if (section !== undefined) hashes[name] = await hashSection(name, section);
+    if (section !== undefined) hashes[name] = hashSection(name, section);
   }
   return hashes;
 }

@@ -16,14 +16,14 @@ export interface MadeJoinToken {
   readonly secretHash: string;
 }
 
-export async function makeJoinToken(): Promise<MadeJoinToken> {
+export function makeJoinToken(): MadeJoinToken {
   const id = newId('joinToken');
   const bytes = crypto.getRandomValues(new Uint8Array(SECRET_BYTES));
   const secret = btoa(String.fromCharCode(...bytes))
     .replaceAll('+', '-')
     .replaceAll('/', '_')
     .replaceAll('=', '');
-  return { id, token: `${id}.${secret}`, secretHash: await sha256Hex(secret) };
+  return { id, token: `${id}.${secret}`, secretHash: sha256Hex(secret) };
 }
 
 export interface ParsedJoinToken {
@@ -32,11 +32,11 @@ export interface ParsedJoinToken {
 }
 
 /** Undefined for whatever cannot be a join token. */
-export async function parseJoinToken(text: string): Promise<ParsedJoinToken | undefined> {
+export function parseJoinToken(text: string): ParsedJoinToken | undefined {
   const dot = text.indexOf('.');
   const [id, secret] = [text.slice(0, dot), text.slice(dot + 1)];
   if (dot < 0 || !isId('joinToken', id) || !SECRET.test(secret)) return undefined;
-  return { id, secretHash: await sha256Hex(secret) };
+  return { id, secretHash: sha256Hex(secret) };
 }
 
 /** Compares without telling by its duration where two texts differ. Lengths are not secret. */

@@ -28,7 +28,7 @@ export const joinTokenAttestor: Attestor = {
   concerns: (request: JoinRequest) => request.token !== undefined,
 
   async attest(tx: Sql, evidence: Evidence): Promise<Attestation> {
-    const given = await parseJoinToken(evidence.request.token ?? '');
+    const given = parseJoinToken(evidence.request.token ?? '');
     if (given === undefined) return UNKNOWN;
     const [token] = await tx.query<TokenRow>(
       `select tenant_id, site_id, pool_id, secret_hash, uses, max_uses,

@@ -89,7 +89,7 @@ export class Engine {
 
   /** Throws UNAUTHENTICATED. `fresh` passes by what is kept. */
   async open(token: string | undefined, fresh = false): Promise<Session> {
-    const parsed = token === undefined ? undefined : await parseToken(token);
+    const parsed = token === undefined ? undefined : parseToken(token);
     if (parsed === undefined) throw new IamError('UNAUTHENTICATED', 'the credential is missing or malformed');
     const kept = fresh ? undefined : this.#recent(parsed.hash);
     const session = new Session(parsed.hash, kept ?? (await this.#read(parsed.hash)), kept === undefined);

@@ -64,7 +64,7 @@ function list(
 export const handlers: Handlers<typeof joinTokenOperations> = {
   async 'joinTokens.create'(ctx, input) {
     const decision = await requireCollection(ctx, 'compute:joinTokens:create', 'compute-join-token');
-    const { id, token, secretHash } = await makeJoinToken();
+    const { id, token, secretHash } = makeJoinToken();
     // The secret is nowhere at rest, so a repeated call shows the token without it: make another one then.
     let made = false;
     const stored = await performOnce<View>(ctx, 'joinTokens.create', decision, input, async (tx) => {

@@ -5,8 +5,12 @@
  *    from tenant, caller and key, so every retry finds the same row.
  * 2. IAM decides on the draft (in memory when embedded). Denied: the draft stays, holds nothing, and may be retried.
  * 3. reservation_admit(): place, book, charge, announce, in one transaction. The constraint decides, not the proposal.
+ *
+ * A caller who was admitted in the pool a moment ago needs one: IAM decides ahead on what the pool was then, and the
+ * database admits the draft at once if the pool is still so.
  */
 import type { z } from '@hono/zod-openapi';
+import type { Decision } from '#core/iam/port.ts';
 import { canonicalHash, type Json, sha256Hex } from '#core/kernel/canonical-json.ts';
 import type { Database } from '#core/kernel/database.ts';
 import { problem } from '#core/kernel/errors.ts';
@@ -23,6 +27,7 @@ import {
 import type { Reservation, ReservationCreate } from '#core/reservations/contract.ts';
 import { isContention, sqlProblem } from '#db/sql-problem.ts';
 import { admissionOf, type RequestContext } from '../context.ts';
+import { type KnownPool, knownPool } from './known-pools.ts';
 import * as sql from './queries.ts';
 
 /** Times an admission is tried again after losing its devices to somebody else. */
@@ -38,8 +43,8 @@ type Create = z.output<typeof ReservationCreate>;
 type View = z.input<typeof Reservation>;
 
 /** The draft's id: the same request key of the same caller names the same row, for ever. */
-async function draftId(tenantId: string, identityId: string, key: string) {
-  const hex = await sha256Hex(JSON.stringify(['reservation', tenantId, identityId, key]));
+function draftId(tenantId: string, identityId: string, key: string) {
+  const hex = sha256Hex(JSON.stringify(['reservation', tenantId, identityId, key]));
   return idFromBytes(
     'reservation',
     Uint8Array.from(hex.slice(0, 32).match(/../g)!, (b) => Number.parseInt(b, 16)),
@@ -88,10 +93,10 @@ export async function whyNot(db: Database, poolId: string, wants: readonly Devic
   return { free: answer.free, reasons: answer.refused };
 }
 
-async function refusal(ctx: RequestContext, body: Create) {
+async function refuse(ctx: RequestContext, body: Create): Promise<never> {
   const wanted = Object.values(wantsByClass(body.devices)).reduce((a, b) => a + b, 0);
   const { free, reasons } = await whyNot(ctx.db, body.poolId, body.devices);
-  return problem('CAPACITY_UNAVAILABLE', `no node of the pool can hold ${wanted} device(s) now`, {
+  throw problem('CAPACITY_UNAVAILABLE', `no node of the pool can hold ${wanted} device(s) now`, {
     wanted,
     free,
     reasons: reasons.length > 0 ? reasons : [{ code: 'NO_NODES', message: 'the pool has no nodes yet', nodes: 0 }],
@@ -105,16 +110,17 @@ export async function create(ctx: RequestContext, input: { body: Create }): Prom
   const { tenantId, identityId } = ctx.caller;
   const wants = wantsByClass(body.devices);
   const bySelectors = hasSelectors(body.devices) || ctx.placer !== undefined;
-  const admission = admissionOf(ctx);
+  const context = admissionOf(ctx);
+  const id = draftId(tenantId, identityId, key);
 
-  const drafted = await sql.draft<View>(ctx.db, {
+  const draft: sql.DraftArgs = {
     ...body,
-    id: await draftId(tenantId, identityId, key),
+    id,
     tenantId,
     identityId,
     key,
-    fingerprint: await canonicalHash(['reservations.create', body as unknown as Json]),
-    context: admission,
+    fingerprint: canonicalHash(['reservations.create', body as unknown as Json]),
+    context,
     attributes: {
       binding: body.binding,
       durationSeconds: body.durationSeconds,
@@ -124,56 +130,98 @@ export async function create(ctx: RequestContext, input: { body: Create }): Prom
       ...(body.leaseSeconds === undefined ? {} : { leaseSeconds: body.leaseSeconds }),
     },
     ...(bySelectors ? { candidates: narrowed(body.devices) } : {}),
+  };
+  const decide = (attributes: sql.DraftArgs['attributes']) =>
+    ctx.require('compute:reservations:create', {
+      type: 'compute-reservation',
+      id,
+      tenantId,
+      ownerId: identityId,
+      parentType: 'compute-pool',
+      parentId: body.poolId,
+      attributes,
+    });
+  const admission = ({ policyEpoch }: Decision): sql.AdmitArgs => ({
+    id,
+    allocationId: newId('allocation'),
+    wants,
+    lead: leadClass(body.devices),
+    context,
+    actor: 'api',
+    ...(policyEpoch === undefined ? {} : { policyEpoch }),
+    ...(ctx.traceparent === undefined ? {} : { traceparent: ctx.traceparent }),
   });
+
+  const pool = knownPool(ctx.db, tenantId, identityId, body.poolId);
+  // What an agent does may have to be confirmed by a person, who is shown the draft.
+  const mayDecideAhead = !bySelectors && ctx.caller.agentId === undefined;
+  const ahead = mayDecideAhead ? await decidedAhead(ctx, pool, draft, decide, admission) : undefined;
+  const drafted = ahead ?? (await sql.draft<View>(ctx.db, draft));
   if (drafted.found === 'stored') return drafted.stored!;
   if (drafted.found === 'mismatch') {
     throw problem('IDEMPOTENCY_MISMATCH', 'the key was used with another reservations.create request');
   }
   if (drafted.found === 'no-pool') throw problem('NOT_FOUND', `there is no pool ${body.poolId} that you may use`);
+  if (ahead?.admitted !== undefined) return admitted(ctx, id, ahead.admitted) ?? (await refuse(ctx, body));
 
-  const id = drafted.id!;
-  const decision = await ctx.require('compute:reservations:create', {
-    type: 'compute-reservation',
-    id,
-    tenantId,
-    ownerId: identityId,
-    parentType: 'compute-pool',
-    parentId: body.poolId,
-    attributes: drafted.attributes ?? {},
-  });
-
+  const attributes = drafted.attributes ?? {};
+  const decision = await decide(attributes);
   let page = drafted.candidates ?? undefined;
   for (let attempt = 1; ; attempt++) {
     const proposals = bySelectors ? await proposalsFor(ctx, body, page) : undefined;
     page = undefined;
-    if (proposals?.length === 0) throw await refusal(ctx, body);
+    if (proposals?.length === 0) return refuse(ctx, body);
     try {
       const answer = await sql.admit<View>(ctx.db, {
-        id,
-        allocationId: newId('allocation'),
-        wants,
-        lead: leadClass(body.devices),
-        context: admission,
-        actor: 'api',
-        ...(decision.policyEpoch === undefined ? {} : { policyEpoch: decision.policyEpoch }),
+        ...admission(decision),
         ...(proposals === undefined ? {} : { proposals }),
-        ...(ctx.traceparent === undefined ? {} : { traceparent: ctx.traceparent }),
       });
-      if (answer.done) {
-        if (answer.nodeId !== undefined) {
-          ctx.poke([
-            { kind: 'nodes.spec', key: answer.nodeId },
-            { kind: 'reservations', key: id },
-          ]);
-        }
-        return answer.reservation;
+      const view = admitted(ctx, id, answer);
+      if (view !== undefined) {
+        pool.keep(Object.fromEntries(Object.entries(attributes).filter(([name]) => !(name in draft.attributes))));
+        return view;
       }
-      if (answer.why === 'gone') throw problem('CONTENTION', 'the draft was dropped meanwhile');
-      // Proposals were made on a snapshot: others may have taken those nodes. The walk saw every node itself.
-      if (proposals === undefined || attempt >= TRIES_MAX) throw await refusal(ctx, body);
     } catch (e) {
       if (isContention(e) && attempt < TRIES_MAX) continue;
       throw sqlProblem(e);
     }
+    // Proposals were made on a snapshot: others may have taken those nodes. The walk saw every node itself.
+    if (proposals === undefined || attempt >= TRIES_MAX) return refuse(ctx, body);
   }
+}
+
+/**
+ * Draft and admission in one round trip, where an earlier one told what IAM will be asked about. Whatever goes wrong
+ * here is said by the two that follow, once the draft stands.
+ */
+async function decidedAhead(
+  ctx: RequestContext,
+  pool: KnownPool,
+  draft: sql.DraftArgs,
+  decide: (attributes: sql.DraftArgs['attributes']) => Promise<Decision>,
+  admission: (decision: Decision) => sql.AdmitArgs,
+) {
+  if (pool.facts === undefined) return undefined;
+  const expected = { ...draft.attributes, ...pool.facts };
+  try {
+    return await sql.createAhead<View>(ctx.db, draft, expected, admission(await decide(expected)));
+  } catch {
+    pool.forget();
+    return undefined;
+  }
+}
+
+/** Undefined when nothing fitted. */
+function admitted(ctx: RequestContext, id: string, answer: sql.AdmitAnswer<View>): View | undefined {
+  if (!answer.done) {
+    if (answer.why === 'gone') throw problem('CONTENTION', 'the draft was dropped meanwhile');
+    return undefined;
+  }
+  if (answer.nodeId !== undefined) {
+    ctx.poke([
+      { kind: 'nodes.spec', key: answer.nodeId },
+      { kind: 'reservations', key: id },
+    ]);
+  }
+  return answer.reservation;
 }

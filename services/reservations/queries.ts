@@ -63,6 +63,20 @@ export type AdmitAnswer<V> =
   | { readonly done: true; readonly reservation: V; readonly nodeId?: string; readonly replayed?: true }
   | { readonly done: false; readonly why: 'no-fit' | 'gone' };
 
+/** Both in one round trip, on attributes that IAM allowed ahead; without `admitted` the draft has others. */
+export async function createAhead<V>(
+  db: Sql,
+  draftArgs: DraftArgs,
+  expected: DraftArgs['attributes'],
+  admitArgs: AdmitArgs,
+): Promise<DraftAnswer<V> & { readonly admitted?: AdmitAnswer<V> }> {
+  const [row] = await db.query<{ d: DraftAnswer<V> & { admitted?: AdmitAnswer<V> } }>(
+    'select reservation_create($1, $2, $3) as d',
+    [JSON.stringify(draftArgs), JSON.stringify(expected), JSON.stringify(admitArgs)],
+  );
+  return row!.d;
+}
+
 /** Not through read(): admit.ts repeats it on contention before errors are mapped. */
 export async function admit<V>(db: Sql, args: AdmitArgs): Promise<AdmitAnswer<V>> {
   const [row] = await db.query<{ a: AdmitAnswer<V> }>('select reservation_admit($1) as a', [JSON.stringify(args)]);

@@ -58,7 +58,7 @@ async function change(
   act: (tx: Tx, row: sql.ReservationRow<never>) => Promise<void>,
 ): Promise<View> {
   const { decision } = await authorized(ctx, id, verb);
-  const fingerprint = await fingerprintOf(`reservations.${verb}`, input);
+  const fingerprint = fingerprintOf(`reservations.${verb}`, input);
   return mutate(mutationOf(ctx, decision), (tx) =>
     once(tx, scopeOf(ctx, `reservations.${verb}`), fingerprint, async () => {
       const row = await sql.lock(tx, id);

@@ -45,7 +45,7 @@ export async function storeInventorySections(
   for (const { name, hash, data } of reported) {
     if (!isSectionName(name)) continue;
     const section = parseSection(name, data);
-    const actual = await hashSection(name, section);
+    const actual = hashSection(name, section);
     if (actual !== hash) {
       const field = `inventory.${name}.hash`;
       throw problem('INVALID_REQUEST', `inventory section "${name}" does not have the hash it came with`, {

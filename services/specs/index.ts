@@ -15,7 +15,7 @@ export function compose(
   return mutate(ctx, async (tx) => {
     if (!(await sql.lockNode(tx, nodeId))) return undefined;
     const canonical = canonicalJson(composeSpec(await sql.holdings(tx, nodeId)) as unknown as Json);
-    const sha256 = await sha256Hex(canonical);
+    const sha256 = sha256Hex(canonical);
     const before = await sql.current(tx, nodeId);
     const changed = before?.sha256 !== sha256;
     const generation = changed ? (before?.generation ?? 0) + 1 : before.generation;

@@ -138,7 +138,7 @@ describe('audit', () => {
     for (const [i, link] of chain.entries()) {
       expect(link.sequence).toBe(i + 1);
       expect(link.previous_hash).toBe(previous);
-      expect(await sha256Hex(canonicalJson(link.record))).toBe(link.hash);
+      expect(sha256Hex(canonicalJson(link.record))).toBe(link.hash);
       previous = link.hash;
     }
     expect(chain.filter((link) => link.record['rootOverride'] === true)).toHaveLength(4);

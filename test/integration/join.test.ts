@@ -32,7 +32,7 @@ beforeAll(async () => {
 afterAll(() => t?.close());
 
 async function token(maxUses = 1, ttl = '1 hour'): Promise<{ id: string; token: string }> {
-  const made = await makeJoinToken();
+  const made = makeJoinToken();
   await t.db.query(
     `insert into join_tokens (id, tenant_id, site_id, pool_id, secret_hash, max_uses, expires_at, created_by)
      values ($1, $2, $3, $4, $5, $6, compute_now() + $7::interval, 'me')`,
@@ -171,7 +171,7 @@ describe('join by token', () => {
     await t.db.query('update join_tokens set revoked_at = compute_now() where id = $1', [revoked.id]);
     expect((await join(await newKeys(), { token: revoked.token })).body.detail).toBe('the join token was revoked');
     const real = await token();
-    const other = await makeJoinToken();
+    const other = makeJoinToken();
     const wrong = await join(await newKeys(), { token: `${real.id}.${other.token.split('.')[1]}` });
     const unknown = await join(await newKeys(), { token: other.token });
     expect(wrong.body.detail).toBe(unknown.body.detail);

@@ -264,7 +264,7 @@ describe('O-E2: epochs fence', () => {
     await expect(recordObserved(books(), identity.nodeId, first, report)).rejects.toMatchObject(stale);
     const { hashSection, parseSection } = await import('#core/inventory/index.ts');
     const cpu = parseSection('cpu', { status: 'ok' });
-    const sections = [{ name: 'cpu', hash: await hashSection('cpu', cpu), data: cpu }];
+    const sections = [{ name: 'cpu', hash: hashSection('cpu', cpu), data: cpu }];
     await expect(storeInventorySections(books(), identity.nodeId, first, sections)).rejects.toMatchObject(stale);
     for (const raw of [older, newer]) raw.close();
   });

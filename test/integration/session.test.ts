@@ -77,7 +77,7 @@ async function setSpec(nodeId: string, generation: number, devices: object[]) {
   await road.t.db.query(
     `insert into node_specs (node_id, generation, spec, canonical, sha256) values ($1, $2, $3, $5, $4)
      on conflict (node_id) do update set generation = $2, spec = $3, canonical = excluded.canonical, sha256 = $4`,
-    [nodeId, generation, canonical, await sha256Hex(canonical), canonical],
+    [nodeId, generation, canonical, sha256Hex(canonical), canonical],
   );
   await road.t.db.query("select pg_notify('node_spec', $1)", [nodeId]);
 }

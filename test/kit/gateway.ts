@@ -130,7 +130,7 @@ export async function openRoad(options: GatewayOptions & { config?: Partial<Gate
     config,
     start: (part = {}, o = options) => launch({ ...config, ...part }, o),
     async token(maxUses = 1) {
-      const made = await makeJoinToken();
+      const made = makeJoinToken();
       await t.db.query(
         `insert into join_tokens (id, tenant_id, site_id, pool_id, secret_hash, max_uses, expires_at, created_by)
          values ($1, $2, $3, $4, $5, $6, compute_now() + interval '1 hour', 'me')`,

@@ -14,7 +14,7 @@ export interface TestTenant {
 
 async function person(db: Database, tenantId: string, o: { root?: boolean; grants?: object }): Promise<TestTenant> {
   const [identityId, roleId] = [newId('identity'), newId('role')];
-  const { token, hash } = await makeToken('ses');
+  const { token, hash } = makeToken('ses');
   await db.transaction(async (tx) => {
     await tx.query(
       "insert into iam.identities (id, tenant_id, kind, name, root_admin) values ($1, $2, 'user', $1, $3)",

@@ -1,6 +1,7 @@
 /**
  * `npm run bench admission`: how many reservations a second the product admits, beside its ceilings, in one run:
- *  - api: POST /v1/reservations answered by workerd;
+ *  - api: POST /v1/reservations answered by workerd, whose shards sleep, as if the reconcilers had machines of their own;
+ *  - whole: the same with the reconcilers at work beside it, converging what was admitted;
  *  - service: the same verb called in this process;
  *  - function: the two SQL functions called as one statement, which write the same rows;
  *  - insert: one row into a plain table.
@@ -9,6 +10,7 @@
  */
 import { Agent, request } from 'node:http';
 import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { edgeChild } from '#cli/dev/children.ts';
 import { freePort } from '#cli/dev/ports.ts';
 import { localSecrets, TRUST_DOMAIN } from '#cli/dev/secrets.ts';
@@ -32,8 +34,9 @@ export interface AdmissionOptions {
   readonly nodes: number;
 }
 
-type Name = 'api' | 'service' | 'function' | 'insert';
-const NAMES: readonly Name[] = ['insert', 'function', 'service', 'api'];
+type Name = 'whole' | 'api' | 'service' | 'function' | 'insert';
+const NAMES: readonly Name[] = ['insert', 'function', 'service', 'api', 'whole'];
+const API_ALONE = fileURLToPath(new URL('./api-alone.ts', import.meta.url));
 
 /** An arm with what is counted of it while it runs. */
 interface Standing extends Arm {
@@ -116,23 +119,26 @@ async function serviceArm(url: string, world: AdmissionWorld, clients: number): 
   };
 }
 
-async function apiArm(url: string, world: AdmissionWorld, clients: number): Promise<Standing> {
+async function edgeArm(name: 'api' | 'whole', url: string, world: AdmissionWorld, clients: number): Promise<Standing> {
   const db = openPg(url, { max: 1 });
-  const secrets = await localSecrets(join(world.stateDir, 'edge'));
+  const secrets = await localSecrets(join(world.stateDir, name));
   const port = await freePort();
-  const edge = await edgeChild(join(world.stateDir, 'edge'), port, {
+  const vars = {
     DATABASE_URL: url,
     CA_CERT_PEM: secrets.caCertPem,
     CA_KEY_PEM: secrets.caKeyPem,
     TRUST_DOMAIN,
     GATEWAY_TOKEN: secrets.gatewayToken,
-  }).start(() => {});
+  };
+  const entry = name === 'api' ? API_ALONE : undefined;
+  const edge = await edgeChild(join(world.stateDir, name), port, vars, entry).start(() => {});
   const agent = new Agent({ keepAlive: true, maxSockets: clients });
   const body = JSON.stringify({ ...BODY, poolId: world.poolId });
   return {
-    name: 'api',
+    name,
     db,
-    pids: [await edge.process.pid, ...Object.values(edge.pids ?? {})],
+    // Its child workerd is counted with it.
+    pids: [await edge.process.pid],
     run: (client) => post(agent, port, world.tenants[client]!.token, body),
     async close() {
       agent.destroy();
@@ -203,7 +209,13 @@ export async function admission(o: AdmissionOptions) {
   const world = await openAdmissionWorld(o);
   const arms: Standing[] = [];
   try {
-    const open = { api: apiArm, service: serviceArm, function: functionArm, insert: insertArm };
+    const open = {
+      whole: edgeArm.bind(null, 'whole'),
+      api: edgeArm.bind(null, 'api'),
+      service: serviceArm,
+      function: functionArm,
+      insert: insertArm,
+    };
     for (const name of NAMES) arms.push(await open[name](await world.copy(`arm_${name}`), world, o.clients));
     const postmaster = await world.server.process.pid;
     for (const arm of arms) await load(arm, { clients: o.clients, seconds: 1 });
@@ -225,6 +237,7 @@ export async function admission(o: AdmissionOptions) {
       ratios: {
         'service/function': ratio('service', 'function'),
         'api/function': ratio('api', 'function'),
+        'whole/function': ratio('whole', 'function'),
         'function/insert': ratio('function', 'insert'),
         'service p99/p50': Number((result.service.p99 / result.service.p50).toFixed(2)),
         'api p99/p50': Number((result.api.p99 / result.api.p50).toFixed(2)),

@@ -41,7 +41,7 @@ export async function insertCredential(
       `a credential carries at most ${CEILINGS_MAX} ceilings; issue it from an earlier one`,
     );
   }
-  const { token, hash } = await makeToken(n.kind);
+  const { token, hash } = makeToken(n.kind);
   const [row] = await rows(
     tx,
     `insert into iam.credentials (id, token_hash, kind, tenant_id, identity_id, name, boundaries, mfa_at, delegation_id, source_id, expires_at)
