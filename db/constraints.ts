@@ -66,8 +66,6 @@ export const CONSTRAINTS: Readonly<Record<string, ConstraintMeaning>> = {
   reservations_duration: invalid('durationSeconds', 'must be between 1 second and 366 days'),
   reservations_lease: invalid('leaseSeconds', 'must be between 1 second and 366 days'),
   reservations_window: invalid('durationSeconds', 'the window would be empty'),
-  allocations_reservation_exists: bug('an allocation without its reservation'),
-  allocations_node_exists: bug('an allocation on a node that is not there'),
   device_bookings_window_not_empty: invalid('durationSeconds', 'the window would be empty'),
   device_bookings_no_overlap: { code: 'CONTENTION', detail: 'somebody else books these devices for this time' },
   usage_windows_seconds_not_negative: bug('negative usage'),

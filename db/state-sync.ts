@@ -7,8 +7,12 @@ import type { StateTable } from '#core/kernel/state-table.ts';
 
 const literal = (s: string) => `'${s.replaceAll("'", "''")}'`;
 
-/** The one writer of a machine's state column. Generated, so that its statements are planned once and not at each call. */
-function writerSql({ name, table }: StateTable): string {
+/**
+ * The one writer of a machine's state column. Generated, so that its statements are planned once and not at each call,
+ * and so that the legal moves cost no look into a table.
+ */
+function writerSql({ name, table, moves }: StateTable): string {
+  const arms = moves.flatMap((m) => m.from.map((from) => `when ${literal(`${m.on}/${from}`)} then ${literal(m.to)}`));
   return `create or replace function transition_${name}(p_id text, p_event text, p_actor text, p_reason text default null,
   p_version bigint default null, out from_state text, out to_state text, out version bigint) language plpgsql as $$
 #variable_conflict use_variable
@@ -20,8 +24,7 @@ begin
   if version <> p_version then
     raise exception '${name} % changed meanwhile', p_id using errcode = 'BC004';
   end if;
-  select m.to_state into to_state from state_moves m
-    where m.machine = ${literal(name)} and m.event = p_event and m.from_state = transition_${name}.from_state;
+  to_state := case p_event || '/' || from_state ${arms.join(' ')} end;
   if to_state is null then
     raise exception '${name} cannot % from %', p_event, from_state using errcode = 'BC002', detail = from_state, hint = p_event;
   end if;

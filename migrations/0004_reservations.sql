@@ -37,6 +37,8 @@ create index reservations_tenant on reservations (tenant_id, created_at, id);
 
 -- A placement on one node. Facts, each written once: which generation of the node's spec first held it, and which first
 -- did without it. The node's observed generation against these two says what the machine has done.
+-- No foreign keys: reservation_admit() is the one writer and has both rows in hand, and their checks would lock the node's
+-- row in every admission.
 create table allocations (
   id text primary key,
   reservation_id text not null,
@@ -48,9 +50,7 @@ create table allocations (
   active_at timestamptz,
   ended_at timestamptz,
   release_generation bigint,
-  released_at timestamptz,
-  constraint allocations_reservation_exists foreign key (reservation_id) references reservations (id),
-  constraint allocations_node_exists foreign key (node_id) references nodes (id)
+  released_at timestamptz
 ) with (fillfactor = 70);
 create index allocations_reservation on allocations (reservation_id);
 create index allocations_live_node on allocations (node_id) where released_at is null;
@@ -180,12 +180,18 @@ create function placement_refusals(p_pool text, p_wants jsonb, p_limit int) retu
       group by code, message order by count(*) desc, message limit 16) grouped), '[]'))
 $$;
 
+-- A draft that nobody admits is abandoned after a day.
+create function draft_wake(p_id text) returns void language sql as $$
+  select wake('reservations', p_id, compute_now() + interval '1 day')
+$$;
+
 -- Round trip 1 of an admission: writes the request as a draft, so that policies decide on a row that exists, or finds
 -- the row that an earlier try with the same key wrote.
 -- p = {id, tenantId, identityId, key, fingerprint, poolId, name, labels, binding, devices, durationSeconds, leaseSeconds, context}
 -- Where selectors must be matched, p.candidates asks for the nodes to match them on (see placement_candidates).
 -- Answers {found: 'new'|'draft'|'stored'|'mismatch'|'no-pool', id?, now, attributes?, candidates?, stored?}.
-create function reservation_draft(p jsonb) returns jsonb language plpgsql as $$
+-- p_wake: whether to come back to a draft that was never admitted.
+create function reservation_draft(p jsonb, p_wake boolean default true) returns jsonb language plpgsql as $$
 declare
   pool pools;
   r reservations;
@@ -224,7 +230,9 @@ begin
     end if;
   else
     perform project('compute-reservation', r.id, r.tenant_id, 'compute-pool', r.pool_id, r.identity_id, attributes);
-    perform wake('reservations', r.id, compute_now() + interval '1 day');
+    if p_wake then
+      perform draft_wake(r.id);
+    end if;
   end if;
   return jsonb_build_object('found', case when fresh then 'new' else 'draft' end, 'id', r.id, 'now', compute_now(),
     'attributes', attributes,
@@ -418,10 +426,15 @@ end $$;
 -- Answers as reservation_draft() does, with `admitted` as reservation_admit() answers.
 create function reservation_create(p_draft jsonb, p_expected jsonb, p_admit jsonb) returns jsonb language plpgsql as $$
 declare
-  d jsonb := reservation_draft(p_draft);
+  d jsonb := reservation_draft(p_draft, false);
+  admitted jsonb;
 begin
   if d ->> 'found' in ('new', 'draft') and d -> 'attributes' = p_expected then
-    return d || jsonb_build_object('admitted', reservation_admit(p_admit));
+    admitted := reservation_admit(p_admit);
+    d := d || jsonb_build_object('admitted', admitted);
+  end if;
+  if d ->> 'found' = 'new' and (admitted ->> 'done')::boolean is not true then
+    perform draft_wake(d ->> 'id');
   end if;
   return d;
 end $$;

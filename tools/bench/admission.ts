@@ -3,7 +3,7 @@
  *  - api: POST /v1/reservations answered by workerd, whose shards sleep, as if the reconcilers had machines of their own;
  *  - whole: the same with the reconcilers at work beside it, converging what was admitted;
  *  - service: the same verb called in this process;
- *  - function: the two SQL functions called as one statement, which write the same rows;
+ *  - function: the SQL function that writes the same rows, told that the draft is allowed;
  *  - insert: one row into a plain table.
  * Each arm has its own copy of the same fleet. Rounds take turns, so that a disturbance of the machine meets all arms;
  * a figure is the median of its rounds.
@@ -70,6 +70,11 @@ async function insertArm(url: string, world: AdmissionWorld, clients: number): P
 
 async function functionArm(url: string, world: AdmissionWorld, clients: number): Promise<Standing> {
   const db = openPg(url, { max: clients });
+  const [pool] = await db.query<{ facts: object }>(
+    `select jsonb_build_object('pool', id, 'class', class, 'site', site_id, 'model', gpu_model) as facts from pools where id = $1`,
+    [world.poolId],
+  );
+  const expected = JSON.stringify({ gpus: 1, ...pool!.facts });
   const context = { identityId: 'idn_x', sessionKind: 'user', sessionId: 'ses_x', requestId: 'bench' };
   return {
     name: 'function',
@@ -91,8 +96,8 @@ async function functionArm(url: string, world: AdmissionWorld, clients: number):
       };
       const admit = { id, allocationId: newId('allocation'), wants: { gpu: 1 }, lead: 'gpu', context, actor: 'bench' };
       const [row] = await db.query<{ done: boolean }>(
-        `select reservation_draft($1) is not null and (reservation_admit($2) ->> 'done')::boolean as done`,
-        [JSON.stringify(draft), JSON.stringify(admit)],
+        `select (reservation_create($1, $2, $3) #>> '{admitted,done}')::boolean as done`,
+        [JSON.stringify(draft), expected, JSON.stringify(admit)],
       );
       if (row?.done !== true) throw new Error('not admitted');
     },
