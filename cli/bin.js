@@ -5,7 +5,7 @@ import { spawnSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 
-const MAJOR_MIN = 22;
+const MAJOR_MIN = 24;
 const main = fileURLToPath(new URL('./main.ts', import.meta.url));
 const pinned = fileURLToPath(new URL('../node_modules/.bin/node', import.meta.url));
 

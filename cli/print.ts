@@ -18,11 +18,10 @@ const clip = (text: string, width: number) => (text.length <= width ? text : `${
 
 const CELL_WIDTH_MAX = 44;
 
-/** Columns whose every cell is a scalar or short; the rest is what `get` is for. */
-function table(rows: readonly Record<string, Value>[]): string {
-  const columns = [...new Set(rows.flatMap((r) => Object.keys(r)))].filter((c) =>
-    rows.every((r) => typeof r[c] !== 'object' || r[c] === null || cell(r[c]).length <= CELL_WIDTH_MAX),
-  );
+/** The given columns, as far as any row has them; without any, all. */
+function table(rows: readonly Record<string, Value>[], wanted: readonly string[] | undefined): string {
+  const known = new Set(rows.flatMap((r) => Object.keys(r)));
+  const columns = wanted?.filter((c) => known.has(c)) ?? [...known];
   const cells = [
     columns.map((c) => c.toUpperCase()),
     ...rows.map((r) => columns.map((c) => clip(cell(r[c]), CELL_WIDTH_MAX))),
@@ -50,11 +49,12 @@ function lines(object: Record<string, Value>, indent = ''): string {
     .join('\n');
 }
 
-export function render(answer: unknown): string {
+/** `columns`: what a table of a list shows. */
+export function render(answer: unknown, columns?: readonly string[]): string {
   if (answer === undefined || answer === null) return 'done';
   const { items, nextCursor } = answer as { items?: Record<string, Value>[]; nextCursor?: string };
   if (Array.isArray(items)) {
-    const body = items.length === 0 ? 'nothing' : table(items);
+    const body = items.length === 0 ? 'nothing' : table(items, columns);
     return nextCursor === undefined ? body : `${body}\n(more: --cursor ${nextCursor})`;
   }
   return lines(answer as Record<string, Value>);

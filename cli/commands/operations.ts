@@ -89,7 +89,7 @@ async function run(
   });
   const { state } = (answer ?? {}) as { state?: string };
   if (flags.wait === true && state !== undefined) answer = await waitSettled(client, name, answer as never);
-  console.log(flags.json === true ? JSON.stringify(answer ?? null) : render(answer));
+  console.log(flags.json === true ? JSON.stringify(answer ?? null) : render(answer, operation.columns));
 }
 
 export function addOperations(program: Command): void {

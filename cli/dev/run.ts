@@ -1,5 +1,8 @@
 /** `better-compute dev`: starts everything, says where it is, and stops it on Ctrl-C. */
+
+import { relative } from 'node:path';
 import { problem } from '#core/kernel/errors.ts';
+import { writeShell } from './shell.ts';
 import { startAll } from './up.ts';
 
 export interface DevFlags {
@@ -24,14 +27,17 @@ export async function runDev(flags: DevFlags): Promise<void> {
       process.on(signal, () => void running.stop().then(resolve));
     }
   });
-  const token = running.firstStart ? running.operatorToken : `(see ${running.stateDir}/operator-token)`;
+  const env = writeShell(running);
+  const near = relative(process.cwd(), env);
   console.log(
     [
       `ready     ${running.apiUrl}`,
       `reference ${running.apiUrl}/v1/docs`,
-      `gateway   127.0.0.1:${running.ports.gateway} (join: 127.0.0.1:${running.ports.join})`,
-      `database  ${running.stateDir}/postgres on port ${running.ports.postgres}`,
-      `token     ${token}`,
+      `gateway   127.0.0.1:${running.ports.gateway} (machines join at 127.0.0.1:${running.ports.join})`,
+      `database  ${running.databaseUrl}`,
+      `token     ${running.operatorToken} (operator; also in ${running.stateDir}/operator-token)`,
+      `tenant    ${running.tenantId}`,
+      `shell     . ${near.startsWith('..') ? env : near}   then for example: better-compute pools list`,
     ].join('\n'),
   );
   await stopped;

@@ -30,6 +30,7 @@ export const auditOperations = {
     iam: { action: 'compute:audit:list', resource: 'compute-audit', on: 'collection' },
     errors: ['INVALID_CURSOR'],
     idempotent: false,
+    columns: ['at', 'action', 'resourceId', 'outcome', 'context'],
     help: 'List the changes that were admitted in your tenant',
   }),
 } as const;

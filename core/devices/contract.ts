@@ -41,6 +41,7 @@ export const deviceOperations = {
     iam: { action: 'compute:devices:list', resource: 'compute-device', on: 'collection' },
     errors: ['INVALID_CURSOR'],
     idempotent: false,
+    columns: ['id', 'class', 'stableId', 'nodeId', 'bookable', 'health', 'allocationId'],
     help: 'List the devices of your nodes',
   }),
 } as const;

@@ -40,6 +40,7 @@ export const eventOperations = {
     iam: { action: 'compute:events:list', resource: 'compute-event', on: 'collection' },
     errors: ['INVALID_CURSOR'],
     idempotent: false,
+    columns: ['at', 'type', 'subject', 'id'],
     help: 'List what happened, oldest first; never skips an event',
   }),
   watch: operation({

@@ -60,6 +60,7 @@ export const joinTokenOperations = {
     iam: { action: 'compute:joinTokens:list', resource, on: 'collection' },
     errors: ['INVALID_CURSOR'],
     idempotent: false,
+    columns: ['id', 'name', 'poolId', 'uses', 'maxUses', 'expiresAt', 'revokedAt'],
     help: 'List join tokens, without their secrets',
   }),
   'joinTokens.revoke': operation({

@@ -44,6 +44,8 @@ export interface Operation<
   readonly etag?: boolean;
   /** `sse` for event streams. */
   readonly stream?: 'sse';
+  /** Of a list: the fields that a table for people shows, in this order. */
+  readonly columns?: readonly string[];
   /** One line for the CLI, the reference and OpenAPI's summary. */
   readonly help: string;
 }

@@ -27,6 +27,7 @@ export const leaseOperations = {
     iam: { action: 'compute:leases:list', resource: 'compute-work', on: 'collection', rootOnly: true },
     errors: [],
     idempotent: false,
+    columns: ['name', 'holder', 'epoch', 'held', 'expiresAt'],
     help: 'List the leases with holders and epochs (operators of the platform only)',
   }),
 } as const;

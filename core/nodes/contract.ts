@@ -59,6 +59,7 @@ export const nodeOperations = {
     iam: { action: 'compute:nodes:list', resource, on: 'collection' },
     errors: ['INVALID_CURSOR'],
     idempotent: false,
+    columns: ['id', 'name', 'poolId', 'connectivity', 'schedulable', 'reasons', 'conditions'],
     help: 'List your nodes',
   }),
   'nodes.get': operation({

@@ -77,6 +77,7 @@ export const offerOperations = {
     iam: { action: 'compute:offers:list', resource, on: 'collection' },
     errors: ['INVALID_CURSOR'],
     idempotent: false,
+    columns: ['id', 'poolId', 'tenantId', 'quota', 'priority'],
     help: 'List the offers of your pools, and those made to you',
   }),
   'offers.update': operation({

@@ -96,6 +96,7 @@ export const poolOperations = {
     iam: { action: 'compute:pools:list', resource, on: 'collection' },
     errors: ['INVALID_CURSOR'],
     idempotent: false,
+    columns: ['id', 'name', 'class', 'gpuModel', 'sharing', 'siteId'],
     help: 'List your pools and those offered to you',
   }),
   'pools.update': operation({

@@ -27,6 +27,7 @@ export const quotaOperations = {
     iam: { action: 'compute:quotas:get', resource, on: 'collection' },
     errors: ['NOT_FOUND'],
     idempotent: false,
+    columns: ['resource', 'used', 'limit', 'source'],
     help: 'Show the quotas of a tenant (yours by default) in a pool',
   }),
   'quotas.set': operation({

@@ -150,6 +150,7 @@ export const reservationOperations = {
     iam: { action: 'compute:reservations:list', resource, on: 'collection' },
     errors: ['INVALID_CURSOR'],
     idempotent: false,
+    columns: ['id', 'name', 'state', 'devices', 'poolId', 'endsAt', 'reason'],
     help: 'List your reservations',
   }),
   'reservations.renew': operation({

@@ -91,6 +91,7 @@ export const siteOperations = {
     iam: { action: 'compute:sites:list', resource, on: 'collection' },
     errors: ['INVALID_CURSOR'],
     idempotent: false,
+    columns: ['id', 'name', 'kind', 'iamRegion', 'createdAt'],
     help: 'List the sites',
   }),
   'sites.update': operation({

@@ -43,6 +43,7 @@ export const usageOperations = {
     iam: { action: 'compute:usage:list', resource: 'compute-usage', on: 'collection' },
     errors: ['INVALID_CURSOR'],
     idempotent: false,
+    columns: ['hour', 'meter', 'deviceSeconds', 'sealed', 'reservationId'],
     help: 'List what you used, by hour and meter, with sums',
   }),
 } as const;

@@ -99,6 +99,7 @@ export const webhookOperations = {
     iam: { action: 'compute:webhooks:list', resource, on: 'collection' },
     errors: ['INVALID_CURSOR'],
     idempotent: false,
+    columns: ['id', 'url', 'eventTypes', 'enabled', 'disabledReason'],
     help: 'List your webhooks',
   }),
   'webhooks.update': operation({
@@ -162,6 +163,7 @@ export const webhookOperations = {
     iam: { action: 'compute:webhooks:deliveries', resource, on: 'item' },
     errors: ['NOT_FOUND', 'INVALID_CURSOR'],
     idempotent: false,
+    columns: ['id', 'eventType', 'state', 'attempt', 'responseStatus', 'nextAttemptAt'],
     help: 'List the deliveries of a webhook with their last answers',
   }),
   'webhooks.redeliver': operation({
