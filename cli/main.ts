@@ -3,6 +3,7 @@ import { Command, CommanderError } from 'commander';
 import { problemBody, toProblem } from '#core/kernel/errors.ts';
 import { addContexts } from './commands/contexts.ts';
 import { addOperations } from './commands/operations.ts';
+import { addSetup } from './commands/setup.ts';
 import { renderProblem } from './print.ts';
 
 const USAGE_EXIT = 2;
@@ -32,6 +33,7 @@ export function buildProgram(): Command {
         ...(flags.port === undefined ? {} : { port: Number(flags.port) }),
       });
     });
+  addSetup(program);
   addOperations(program);
   const inherit = (c: Command): void => {
     c.exitOverride();

@@ -78,7 +78,12 @@ export async function bootstrapIam(db: Database, options: BootstrapOptions = {})
       made = { operatorToken: await person(tx, ROOT, 'operator', true) };
     }
     const rootTenantId = root?.id ?? ROOT;
-    const [found] = await rows<{ id: string }>(tx, 'select id from iam.tenants where slug = $1', [organisation.slug]);
+    // The first organisation, whatever it is called by now; further ones are made by the operator.
+    const [found] = await rows<{ id: string }>(
+      tx,
+      "select id from iam.tenants where parent_id = $1 and type = 'organization' order by created_at, id limit 1",
+      [rootTenantId],
+    );
     if (found !== undefined) return { rootTenantId, tenantId: found.id, ...made };
     const tenant = await insertTenant(tx, { ...organisation, parentId: rootTenantId, type: 'organization' });
     const tenantId = String(tenant['id']);
