@@ -15,19 +15,29 @@ interface Definition {
   readonly element?: z.ZodType;
   readonly entries?: Readonly<Record<string, string>>;
   readonly shape?: Readonly<Record<string, z.ZodType>>;
+  readonly defaultValue?: unknown;
 }
 
 const definitionOf = (s: z.ZodType): Definition => (s as unknown as { def: Definition }).def;
 
+interface Bare {
+  readonly schema: z.ZodType;
+  readonly required: boolean;
+  /** What the API takes when nothing is given. */
+  readonly preset?: unknown;
+}
+
 /** The schema beneath optional, default, nullable and pipes. */
-function bare(s: z.ZodType): { schema: z.ZodType; required: boolean } {
+function bare(s: z.ZodType): Bare {
   let required = true;
+  let preset: unknown;
   let schema = s;
   for (;;) {
     const d = definitionOf(schema);
     if (d.type === 'optional' || d.type === 'default' || d.type === 'prefault') required = false;
+    if (d.type === 'default') preset = d.defaultValue;
     const inner = d.type === 'pipe' ? d.in : d.innerType;
-    if (inner === undefined) return { schema, required };
+    if (inner === undefined) return { schema, required, ...(preset === undefined ? {} : { preset }) };
     schema = inner;
   }
 }
@@ -81,7 +91,7 @@ function parser(
   const d = definitionOf(schema);
   switch (d.type) {
     case 'boolean':
-      return { flag: '', parse: (raw) => raw === true || raw === 'true' };
+      return { flag: ' [true|false]', parse: (raw) => raw === true || raw === 'true' };
     case 'number':
     case 'int':
       return {
@@ -118,14 +128,41 @@ function parser(
   }
 }
 
+/** How an item of a list of objects is written, from its fields. */
+function written(schema: z.ZodType): string {
+  const d = definitionOf(schema);
+  const { shape } = d.type === 'array' ? definitionOf(bare(d.element!).schema) : {};
+  if (shape === undefined) return '';
+  const names = Object.keys(shape);
+  const deep = names.filter((name) =>
+    ['array', 'object', 'record'].includes(definitionOf(bare(shape[name]!).schema).type),
+  );
+  const flat = names.filter((name) => !deep.includes(name)).map((name) => `${name}=…`);
+  const more = deep.length === 0 ? '' : `, or as JSON, which may add ${deep.join(', ')}`;
+  return `; each as ${flat.join(',')}${more}`;
+}
+
+function noteOf(required: boolean, preset: unknown): string {
+  if (required) return '(required)';
+  const text = preset === undefined ? '' : JSON.stringify(preset).replaceAll('"', '');
+  return text === '' || text === '{}' ? '' : `(default: ${text})`;
+}
+
 /** The options that a schema's fields become, in the order of the schema. */
 export function optionsOf(schema: z.ZodType | undefined): FieldOption[] {
   if (schema === undefined) return [];
   const shape = definitionOf(bare(schema).schema).shape ?? {};
   return Object.entries(shape).map(([field, s]) => {
-    const { schema: inner, required } = bare(s);
+    const { schema: inner, required, preset } = bare(s);
     const { flag, parse } = parser(field, inner);
-    const option = new Option(`--${dashed(field)}${flag}`, s.description ?? inner.description ?? '');
+    const about = [s.description ?? inner.description ?? '', written(inner), noteOf(required, preset)];
+    const option = new Option(
+      `--${dashed(field)}${flag}`,
+      about
+        .filter((part) => part !== '')
+        .join(' ')
+        .replace(' ;', ';'),
+    );
     const { entries } = definitionOf(inner);
     if (entries !== undefined) option.choices(Object.values(entries));
     return { field, option, required, parse };
