@@ -1,7 +1,6 @@
 /** `setup`: brings a deployment's database up to date, and on an empty one makes the first operator and organisation. */
 import type { Command } from 'commander';
 import { problem } from '#core/kernel/errors.ts';
-import { sqlProblem } from '#db/sql-problem.ts';
 
 interface Flags {
   readonly databaseUrl?: string;
@@ -30,23 +29,9 @@ export function addSetup(program: Command): void {
         });
       }
       // Only this command opens a database; nothing else pays for loading the driver.
-      const [{ openPg }, { migrateProduct }, { bootstrapIam }] = await Promise.all([
-        import('#plugins/database/node-postgres.ts'),
-        import('../dev/migrations.ts'),
-        import('#plugins/iam/bootstrap.ts'),
-      ]);
-      const db = openPg(url, { max: 1, applicationName: 'setup', statementTimeoutMs: 300_000 });
-      try {
-        const { applied } = await migrateProduct(db);
-        const organisation = { name: flags.organisation, slug: slugOf(flags.organisation) };
-        const { rootTenantId, ...made } = await bootstrapIam(db, { organisation });
-        const report = { applied, rootTenantId, ...made };
-        if (command.optsWithGlobals<{ json?: boolean }>().json === true) console.log(JSON.stringify(report));
-        else for (const [name, value] of Object.entries(report)) console.log(`${name.padEnd(14)} ${value}`);
-      } catch (e) {
-        throw sqlProblem(e);
-      } finally {
-        await db.close();
-      }
+      const { setUpDatabase } = await import('../dev/setup.ts');
+      const report = await setUpDatabase(url, { name: flags.organisation, slug: slugOf(flags.organisation) });
+      if (command.optsWithGlobals<{ json?: boolean }>().json === true) console.log(JSON.stringify(report));
+      else for (const [name, value] of Object.entries(report)) console.log(`${name.padEnd(14)} ${value}`);
     });
 }
