@@ -6,31 +6,49 @@ import { problem } from '#core/kernel/errors.ts';
 const port = z.coerce.number().int().min(0).max(65_535);
 const rate = z.coerce.number().positive().max(10_000);
 
-const Environment = z.object({
-  DATABASE_URL: z.string().min(1),
-  GATEWAY_PORT: port,
-  JOIN_PORT: port,
-  /** Readiness, liveness and metrics over plain HTTP, on the loopback unless ADMIN_ADDRESS says otherwise. */
-  ADMIN_PORT: port.optional(),
-  ADMIN_ADDRESS: z.string().default('127.0.0.1'),
-  BIND_ADDRESS: z.string().default('127.0.0.1'),
-  /** `host:port` under which machines reach the session port; a list with commas. */
-  GATEWAY_ADDRESSES: z.string().optional(),
-  /** Leaf first. */
-  GATEWAY_CERT_PEM: z.string().includes('-----BEGIN CERTIFICATE-----'),
-  GATEWAY_KEY_PEM: z.string().includes('PRIVATE KEY-----'),
-  /** Authorities of machines' certificates: the present one first, then former ones. */
-  CA_CERT_PEM: z.string().includes('-----BEGIN CERTIFICATE-----'),
-  API_URL: z.url(),
-  GATEWAY_TOKEN: z.string().min(1),
-  REGION: z.string().min(1).default('local'),
+/** Every setting; the reference is made of it. */
+export const Environment = z.object({
+  DATABASE_URL: z.string().min(1).meta({ description: 'Pooled connection string of the database.' }),
+  API_URL: z.url().meta({ description: 'Base URL of the API, which signs certificates.' }),
+  GATEWAY_TOKEN: z.string().min(1).meta({ description: 'The same as the Worker’s.' }),
+  GATEWAY_PORT: port.meta({ description: 'Port of the sessions of machines, under mutual TLS.' }),
+  JOIN_PORT: port.meta({ description: 'Port of joins, where a machine has no certificate yet.' }),
+  BIND_ADDRESS: z.string().default('127.0.0.1').meta({ description: 'Address that both ports listen on.' }),
+  GATEWAY_ADDRESSES: z
+    .string()
+    .optional()
+    .meta({ description: '`host:port` under which machines reach the session port; several with commas.' }),
+  GATEWAY_CERT_PEM: z
+    .string()
+    .includes('-----BEGIN CERTIFICATE-----')
+    .meta({ description: 'Certificate that the gateway shows to machines, leaf first.' }),
+  GATEWAY_KEY_PEM: z.string().includes('PRIVATE KEY-----').meta({ description: 'Its private key.' }),
+  CA_CERT_PEM: z
+    .string()
+    .includes('-----BEGIN CERTIFICATE-----')
+    .meta({ description: 'Authorities of machines’ certificates: the present one first, then former ones.' }),
+  ADMIN_PORT: port
+    .optional()
+    .meta({ description: 'Port of readiness, liveness and metrics over plain HTTP; none without it.' }),
+  ADMIN_ADDRESS: z.string().default('127.0.0.1').meta({ description: 'Address that the admin port listens on.' }),
+  REGION: z.string().min(1).default('local').meta({ description: 'Region, for the names of gateways.' }),
   GATEWAY_ID: z
     .string()
     .regex(/^[A-Za-z0-9._-]{1,64}$/)
-    .optional(),
-  /** New connections that are let into TLS per second. Half of what the machine can do, so that heartbeats keep the rest. */
-  CONNECTS_PER_SECOND: rate.default(150),
-  DATABASE_CONNECTIONS: z.coerce.number().int().min(2).max(100).default(8),
+    .optional()
+    .meta({
+      description: 'Name of this gateway, the same at every start. A newer process of that name ends this one.',
+    }),
+  CONNECTS_PER_SECOND: rate.default(150).meta({
+    description: 'Connections a second let into TLS: half of what the host can do, so that heartbeats keep the rest.',
+  }),
+  DATABASE_CONNECTIONS: z.coerce
+    .number()
+    .int()
+    .min(2)
+    .max(100)
+    .default(8)
+    .meta({ description: 'Connections to the database.' }),
 });
 
 export interface GatewayConfig {

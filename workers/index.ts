@@ -21,28 +21,14 @@ import { type DurableEnv, openDatabase } from './durable/bindings.ts';
 import { consoleLog } from './durable/console-log.ts';
 import { onCron } from './durable/cron.ts';
 import { pokeShards } from './durable/shard.ts';
+import type { WorkerSettings } from './settings.ts';
 import { consumeDeadLetters, consumeDeliveries, webhookPolicy } from './webhooks/consumer.ts';
 
 export { Hub } from './durable/hub.ts';
 export { Lease } from './durable/lease.ts';
 export { Shard } from './durable/shard.ts';
 
-export interface Env extends DurableEnv {
-  readonly PUBLIC_URL: string;
-  readonly TRUST_DOMAIN: string;
-  readonly CA_CERT_PEM: string;
-  readonly CA_KEY_PEM: string;
-  /** What gateways prove themselves with; the key that seals cursors is derived from it. */
-  readonly GATEWAY_TOKEN: string;
-  /** `embedded` or `remote`. */
-  readonly IAM_MODE: string;
-  /** For `remote`: base URL (`https://iam.example.com/api/iam`), id of its root tenant, and a key to record usage with. */
-  readonly IAM_URL?: string;
-  readonly IAM_ROOT_TENANT?: string;
-  readonly IAM_TOKEN?: string;
-  /** `host:port` where machines join, for the command that joinTokens.create shows. */
-  readonly JOIN_ADDRESS?: string;
-}
+export interface Env extends DurableEnv, WorkerSettings {}
 
 const log = consoleLog('api');
 const DEAD_LETTERS = 'webhook-deliveries-dead';

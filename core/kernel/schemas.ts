@@ -7,7 +7,10 @@ export const id = <K extends IdKind>(kind: K) =>
   z
     .string()
     .refine((v): boolean => isId(kind, v), `expected an id that starts with "${ID_PREFIXES[kind]}_"`)
-    .meta({ description: `Id of a ${kind}`, example: `${ID_PREFIXES[kind]}_01h2xcejqtf2nbrexx3vqjhp41` });
+    .meta({
+      description: `Id of ${/^[aeio]/.test(kind) ? 'an' : 'a'} ${kind}`,
+      example: `${ID_PREFIXES[kind]}_01h2xcejqtf2nbrexx3vqjhp41`,
+    });
 
 /** A tenant's id is the identity service's to choose. */
 export const tenantId = z.string().min(1).max(128).meta({ description: 'Id of a tenant of the identity service' });

@@ -2,7 +2,7 @@
  * State machines as data. One table says which states exist, which are final, who owns the way out of the others and
  * which moves are legal. From it come: the SQL CHECK and the trigger that refuses any other move, the legal verbs of
  * the API, the diagram in docs/reference/states.md, and the test that tries every pair.
- * The only writer of a state column is the SQL function `transition()`, entered from TypeScript through db/transition.ts.
+ * The only writer of a state column is the SQL function `transition_<name>()`, which db/state-sync.ts makes from the table.
  */
 export interface StateSpec {
   readonly doc: string;
