@@ -106,7 +106,10 @@ export function requestContext(services: Services, o: RequestOptions): RequestCo
     ...o,
     require(action, resource) {
       if (resource.tenantId !== o.caller.tenantId && !o.caller.rootTenant) {
-        throw problem('NOT_FOUND', `there is no ${resource.type.replace('compute-', '')} ${resource.id}`);
+        throw problem(
+          'NOT_FOUND',
+          `there is no ${resource.type.replace('compute-', '').replaceAll('-', ' ')} ${resource.id}`,
+        );
       }
       return services.iam.require(o.caller, action, resource, meta);
     },

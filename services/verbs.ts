@@ -2,10 +2,11 @@
 import type { AuthzResource, Decision } from '#core/iam/port.ts';
 import type { Json } from '#core/kernel/canonical-json.ts';
 import { type CursorScope, openCursor, sealCursor } from '#core/kernel/cursor.ts';
-import { problem } from '#core/kernel/errors.ts';
+import { isProblem, problem } from '#core/kernel/errors.ts';
 import type { Instant } from '#core/kernel/time.ts';
-import { fingerprintOf, once } from '#db/idempotency.ts';
+import { fingerprintOf, once, storedAnswer } from '#db/idempotency.ts';
 import { mutate, type Tx } from '#db/mutate.ts';
+import { sqlProblem } from '#db/sql-problem.ts';
 import { mutationOf, type RequestContext, scopeOf } from './context.ts';
 
 /** Asks about a whole collection of the caller's tenant. */
@@ -25,6 +26,29 @@ export async function performOnce<T>(
   return (await mutate(mutationOf(ctx, decision), (tx) =>
     once(tx, scopeOf(ctx, operation), fingerprint, async () => (await act(tx)) as Json),
   )) as T;
+}
+
+/**
+ * The answer of `act`; or, where the thing it is about is gone, the one that was given when it was still there: a
+ * repeated delete answers as the first did, and so does an edit of what was deleted since.
+ */
+export async function orStoredAnswer<T>(
+  ctx: RequestContext,
+  operation: string,
+  input: unknown,
+  act: () => Promise<T>,
+): Promise<T> {
+  try {
+    return await act();
+  } catch (e) {
+    if (ctx.idempotencyKey === undefined || !isProblem(e) || e.code !== 'NOT_FOUND') throw e;
+    const fingerprint = await fingerprintOf(operation, input as Json);
+    const stored = await storedAnswer(ctx.db, scopeOf(ctx, operation), fingerprint).catch((failed: unknown) => {
+      throw sqlProblem(failed);
+    });
+    if (stored === undefined) throw e;
+    return stored as T;
+  }
 }
 
 /** Refuses an edit that was made on an older version than the row has. Without If-Match the last writer wins. */

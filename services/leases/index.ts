@@ -19,12 +19,12 @@ const LEASES_MAX = 1000;
 
 export const handlers: Handlers<typeof leaseOperations> = {
   async 'leases.list'(ctx, input) {
+    await requireCollection(ctx, 'compute:leases:list', 'compute-work');
     if (!ctx.caller.rootTenant) {
       throw problem('PERMISSION_DENIED', "leases are shown to the platform's own tenant alone", {
         action: 'compute:leases:list',
       });
     }
-    await requireCollection(ctx, 'compute:leases:list', 'compute-work');
     const rows = await read<LeaseRow>(
       ctx.db,
       `select name, holder, epoch, acquired_at, expires_at, expires_at > compute_now() as held from leases

@@ -2,7 +2,7 @@
  * The owner's verbs. A webhook belongs to the caller's tenant. Its secret is shown by create and rotateSecret alone;
  * a repeated call with the same key shows the same one.
  */
-import { problem } from '#core/kernel/errors.ts';
+import { type Problem, problem } from '#core/kernel/errors.ts';
 import { newId } from '#core/kernel/ids.ts';
 import { requireWebhookUrl } from '#core/webhooks/address.ts';
 import type { webhookOperations } from '#core/webhooks/contract.ts';
@@ -21,9 +21,11 @@ const TYPE = 'compute-webhook';
 
 type Verb = 'update' | 'delete' | 'rotateSecret' | 'test' | 'redeliver';
 
-async function authorized(ctx: RequestContext, id: string, verb: string) {
+/** `missing`: what to say when there is no such webhook for this caller. */
+async function authorized(ctx: RequestContext, id: string, verb: string, missing: Problem = notFound('webhook', id)) {
   const found = await sql.byId(ctx.db, id);
-  if (found === undefined) throw notFound('webhook', id);
+  const { tenantId: own, rootTenant } = ctx.caller;
+  if (found === undefined || (found.tenantId !== own && !rootTenant)) throw missing;
   const { tenantId, url } = found;
   const decision = await ctx.require(`compute:webhooks:${verb}`, { type: TYPE, id, tenantId, attributes: { url } });
   return { found, decision };
@@ -36,8 +38,9 @@ async function change<T>(
   verb: Verb,
   input: unknown,
   act: (tx: Tx, webhook: sql.WebhookView) => Promise<T>,
+  missing?: Problem,
 ): Promise<T> {
-  const { decision } = await authorized(ctx, id, verb);
+  const { decision } = await authorized(ctx, id, verb, missing);
   return performOnce(ctx, `webhooks.${verb}`, decision, input, async (tx) => {
     const webhook = await sql.lock(tx, id);
     if (webhook === undefined) throw notFound('webhook', id);
@@ -142,8 +145,9 @@ export const handlers: Handlers<typeof webhookOperations> = {
 
   async 'webhooks.redeliver'(ctx, input) {
     const delivery = await sql.deliveryById(ctx.db, input.id);
-    if (delivery === undefined) throw notFound('delivery', input.id);
-    const restarted = await change(ctx, delivery.webhookId, 'redeliver', input, async (tx, webhook) => {
+    const missing = notFound('delivery', input.id);
+    if (delivery === undefined) throw missing;
+    const act = async (tx: Tx, webhook: sql.WebhookView) => {
       requireEnabled(webhook);
       if (!(await sql.eventKept(tx, delivery.eventId))) {
         throw problem('CONFLICT', 'the event is older than events are kept');
@@ -151,7 +155,8 @@ export const handlers: Handlers<typeof webhookOperations> = {
       await tx.transition(deliveryStates, input.id, 'redeliver', 'asked for by its owner');
       await sql.restart(tx, input.id);
       return (await sql.deliveryById(tx, input.id))!;
-    });
+    };
+    const restarted = await change(ctx, delivery.webhookId, 'redeliver', input, act, missing);
     return due(ctx, restarted);
   },
 };
