@@ -19,6 +19,23 @@ export function fingerprintOf(operation: string, input: Json): string {
   return canonicalHash([operation, input]);
 }
 
+/** What was answered under this key; undefined when nothing was. Throws IDEMPOTENCY_MISMATCH for another request. */
+export async function storedAnswer<T extends Json>(
+  db: Sql,
+  scope: IdempotencyScope,
+  fingerprint: string,
+): Promise<T | undefined> {
+  const [stored] = await db.query<{ fingerprint: string; response: T }>(
+    `select fingerprint, response from idempotency_keys
+     where tenant_id = $1 and identity_id = $2 and operation = $3 and key = $4`,
+    [scope.tenantId, scope.identityId, scope.operation, scope.key],
+  );
+  if (stored !== undefined && stored.fingerprint !== fingerprint) {
+    throw problem('IDEMPOTENCY_MISMATCH', `the key was used with another ${scope.operation} request`);
+  }
+  return stored?.response;
+}
+
 /**
  * Runs `fn` once for the key, inside `tx`; every later call answers what the first answered. A concurrent call with
  * the same key waits for the first to commit or roll back.
@@ -36,16 +53,9 @@ export async function once<T extends Json>(
     [...at, fingerprint],
   );
   if (mine === undefined) {
-    const [stored] = await tx.query<{ fingerprint: string; response: T }>(
-      `select fingerprint, response from idempotency_keys
-       where tenant_id = $1 and identity_id = $2 and operation = $3 and key = $4`,
-      at,
-    );
+    const stored = await storedAnswer<T>(tx, scope, fingerprint);
     if (stored === undefined) throw problem('CONTENTION', 'the same request is being handled at this moment');
-    if (stored.fingerprint !== fingerprint) {
-      throw problem('IDEMPOTENCY_MISMATCH', `the key was used with another ${scope.operation} request`);
-    }
-    return stored.response;
+    return stored;
   }
   const response = await fn();
   await tx.query(

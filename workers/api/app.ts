@@ -9,6 +9,7 @@ import { systemClock } from '#core/kernel/time.ts';
 import { OPERATIONS } from '#core/operations.ts';
 import { PolicyChanged } from '#db/sql-problem.ts';
 import { type Handler, type RequestContext, requestContext, type Services } from '#services/context.ts';
+import { orStoredAnswer } from '#services/verbs.ts';
 import { openApiDocument } from './openapi.ts';
 import { errorsPage, referencePage } from './pages.ts';
 import { bearerOf, idempotencyKeyOf, ifMatchOf, inputOf, requestIdOf, traceparentOf } from './request.ts';
@@ -86,7 +87,7 @@ export function apiApp(deps: ApiDeps): Hono<Vars> {
     });
     if (operation.stream !== undefined) return deps.streams[operation.name]!(ctx, input, request);
     const handle = deps.handlers[operation.name]!;
-    const work = () => deadlined(decided(() => handle(ctx, input)));
+    const work = () => deadlined(orStoredAnswer(ctx, operation.name, input, () => decided(() => handle(ctx, input))));
     const body = operation.method === 'get' ? await work() : await writes.run(work);
     const { version } = (body ?? {}) as { version?: number };
     if (operation.etag === true && version !== undefined) c.header('etag', `"${version}"`);
