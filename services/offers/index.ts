@@ -1,4 +1,5 @@
 /** Offers: the only door to this folder. An offer and the quota rows that follow from it change in one commit. */
+import { problem } from '#core/kernel/errors.ts';
 import { newId } from '#core/kernel/ids.ts';
 import type { Output } from '#core/kernel/operations.ts';
 import type { offerOperations } from '#core/offers/contract.ts';
@@ -77,6 +78,12 @@ export const handlers: Handlers<typeof offerOperations> = {
     const decision = await requireCollection(ctx, 'compute:offers:create', 'compute-offer');
     return performOnce(ctx, 'offers.create', decision, input, async (tx) => {
       if (!(await sql.ownsPool(tx, input.body.poolId, ctx.caller.tenantId))) throw notFound('pool', input.body.poolId);
+      // It would put a cap on the owner, and taking it back would leave the owner with zero.
+      if (input.body.tenantId === ctx.caller.tenantId) {
+        throw problem('INVALID_REQUEST', 'a pool needs no offer to its own tenant; quotas.set caps it', {
+          errors: [{ field: 'tenantId', message: 'owns the pool already; use quotas.set to cap it' }],
+        });
+      }
       const offer = await sql.insert(tx, { id: newId('offer'), ownerId: ctx.caller.tenantId, ...input.body });
       await sql.grant(tx, offer.pool_id, offer.tenant_id, offer.quota);
       announce(tx, offer, 'created', 'create');
