@@ -121,9 +121,11 @@ export const handlers: Handlers<typeof joinTokenOperations> = {
     });
     return performOnce(ctx, 'joinTokens.revoke', decision, input, async (tx) => {
       const [row] = await tx.query<TokenRow>(
-        `update join_tokens set revoked_at = coalesce(revoked_at, compute_now()) where id = $1 returning ${COLUMNS}`,
+        `update join_tokens set revoked_at = compute_now() where id = $1 and revoked_at is null returning ${COLUMNS}`,
         [found.id],
       );
+      // Revoked before: nothing changes, and there is nothing to tell.
+      if (row === undefined) return view((await byId(tx, found.id)) ?? found);
       tx.emit({
         type: 'join_token.revoked',
         tenantId: found.tenant_id,
@@ -137,7 +139,7 @@ export const handlers: Handlers<typeof joinTokenOperations> = {
         type: 'compute-join-token',
         id: found.id,
       });
-      return view(row!);
+      return view(row);
     });
   },
 };

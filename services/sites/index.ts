@@ -79,6 +79,7 @@ export const handlers: Handlers<typeof siteOperations> = {
         iam_region: iamRegion === undefined ? site.iam_region : iamRegion,
         labels: labels ?? site.labels,
       });
+      if (changed.iam_region !== site.iam_region) await sql.spreadRegion(tx, site.id, changed.iam_region);
       announce(tx, changed, 'updated', 'update');
       return view(changed);
     });

@@ -57,6 +57,21 @@ export async function update(tx: Sql, s: SiteRow): Promise<SiteRow> {
   return row!;
 }
 
+/** Tells what policies read of everything in the site, and of what is held there, that its region is another one. */
+export async function spreadRegion(tx: Sql, id: string, region: string | null): Promise<void> {
+  await tx.query(
+    `update authz_resources z set attributes = jsonb_strip_nulls(z.attributes || jsonb_build_object('region', $2::text))
+     from (
+       select id, 'compute-pool' as type from pools where site_id = $1
+       union all select id, 'compute-node' from nodes where site_id = $1
+       union all select d.id, 'compute-device' from devices d join nodes n on n.id = d.node_id where n.site_id = $1
+       union all select r.id, 'compute-reservation' from reservations r join pools p on p.id = r.pool_id
+         where p.site_id = $1 and r.state in ('draft', 'booked', 'active', 'releasing')) x
+     where z.id = x.id and z.type = x.type`,
+    [id, region],
+  );
+}
+
 /** What a site still holds, in words; empty when it may go. */
 export async function usedBy(tx: Sql, id: string): Promise<string[]> {
   const [row] = await tx.query<{ pools: number; nodes: number }>(
