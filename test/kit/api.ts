@@ -5,7 +5,7 @@
 import type { z } from '@hono/zod-openapi';
 import { iamCatalog } from '#core/iam/catalog.ts';
 import type { Database } from '#core/kernel/database.ts';
-import type { ErrorCode, ProblemBody } from '#core/kernel/errors.ts';
+import type { ErrorCode, Problem, ProblemBody } from '#core/kernel/errors.ts';
 import type { Operation, Output } from '#core/kernel/operations.ts';
 import { systemClock } from '#core/kernel/time.ts';
 import { IAM_ACTIONS_OF_COMPUTE, OPERATIONS } from '#core/operations.ts';
@@ -55,10 +55,13 @@ export interface TestApi {
   send(who: { readonly token: string }, name: ApiName, input: unknown, o?: CallOptions): Promise<Response>;
   /** Keys that were woken by commits, for who runs the reconcilers. */
   readonly pokes: { kind: string; key: string }[];
+  /** Errors of ours, as an operator would find them in the log. */
+  readonly reports: Problem[];
 }
 
 export function testApi(db: Database, over: Partial<Services> = {}): TestApi {
   const pokes: { kind: string; key: string }[] = [];
+  const reports: Problem[] = [];
   const services: Services = {
     db,
     iam: embeddedIam(db, { clock: systemClock, catalog: iamCatalog(IAM_ACTIONS_OF_COMPUTE) }),
@@ -73,7 +76,7 @@ export function testApi(db: Database, over: Partial<Services> = {}): TestApi {
     streams: {},
     publicUrl: 'http://api.test',
     ready: async () => {},
-    report: (e) => void console.error(e.code, e.message, e.cause),
+    report: (e) => void reports.push(e),
   });
 
   const send: TestApi['send'] = async (who, name, input, o = {}) => {
@@ -101,6 +104,7 @@ export function testApi(db: Database, over: Partial<Services> = {}): TestApi {
   };
   return {
     pokes,
+    reports,
     send,
     async call(who, name, input, o) {
       const response = await send(who, name, input, o);

@@ -7,16 +7,8 @@ import { RECONCILERS } from '#reconcilers/index.ts';
 import { runDue } from '#reconcilers/runtime/engine.ts';
 import { ensureSweeps } from '#reconcilers/runtime/sweep.ts';
 
-/** A reconciler that fails shows up in the test's output. */
-const loud: Log = {
-  debug: () => {},
-  info: () => {},
-  warn: (fields, message) => console.error(message, fields),
-  error: (fields, message) => console.error(message, fields),
-};
-
 export interface Controllers {
-  /** Runs what is due, sweeps included, until nothing is due at this instant. Throws when a run failed. */
+  /** Runs what is due, sweeps included, until nothing is due at this instant. Throws what a run threw. */
   settle(): Promise<void>;
 }
 
@@ -24,6 +16,8 @@ export function controllers(db: Database): Controllers {
   const shards = Array.from({ length: SHARDS }, (_, i) => i);
   return {
     async settle() {
+      const failures: string[] = [];
+      const note: Log['warn'] = (fields, message) => void failures.push(`${message}: ${JSON.stringify(fields)}`);
       await ensureSweeps(db, RECONCILERS);
       for (;;) {
         const report = await runDue({
@@ -31,12 +25,12 @@ export function controllers(db: Database): Controllers {
           reconcilers: RECONCILERS,
           shards,
           clock: systemClock,
-          log: loud,
+          log: { debug() {}, info() {}, warn: note, error: note },
           random: () => 0.5,
           budgetMs: 20_000,
           limit: 2000,
         });
-        if (report.failed > 0) throw new Error(`${report.failed} of ${report.ran} runs failed`);
+        if (report.failed > 0) throw new Error(failures.join('\n'));
         if (report.nextDueMs !== 0) return;
       }
     },
