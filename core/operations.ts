@@ -4,6 +4,7 @@
  */
 import { auditOperations } from './audit/contract.ts';
 import { capacityOperations } from './capacity/contract.ts';
+import { clockOperations } from './clock/contract.ts';
 import { deviceOperations } from './devices/contract.ts';
 import { eventOperations } from './events/contract.ts';
 import { joinTokenOperations } from './join-tokens/contract.ts';
@@ -33,6 +34,7 @@ export const OPERATIONS = {
   ...eventOperations,
   ...auditOperations,
   ...leaseOperations,
+  ...clockOperations,
 } as const;
 
 export type OperationName = keyof typeof OPERATIONS;

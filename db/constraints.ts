@@ -20,6 +20,8 @@ export const CONSTRAINTS: Readonly<Record<string, ConstraintMeaning>> = {
   events_id_unique: bug('two events drew the same id'),
   audit_events_id_unique: bug('two audit records drew the same id'),
   audit_events_outcome: bug('an audit outcome outside the list'),
+  clock_watch_one_row: bug('a second watch over the clock'),
+  clock_watch_settings: bug('settings of the clock watch out of bounds'),
   leases_epoch_positive: bug('an epoch below 1'),
   leases_epoch: { code: 'STALE_EPOCH', detail: 'the lease has a newer owner' },
   nodes_epoch: { code: 'STALE_EPOCH', detail: 'the node has a newer session' },

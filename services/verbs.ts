@@ -14,6 +14,19 @@ export function requireCollection(ctx: RequestContext, action: string, type: Aut
   return ctx.require(action, { type, id: '*', tenantId: ctx.caller.tenantId });
 }
 
+/** Asks about something that is the whole platform's: shown to, and done by, its own tenant alone. */
+export async function requirePlatform(
+  ctx: RequestContext,
+  action: string,
+  resource: Pick<AuthzResource, 'type' | 'id'>,
+): Promise<Decision> {
+  const decision = await ctx.require(action, { ...resource, tenantId: ctx.caller.tenantId });
+  if (!ctx.caller.rootTenant) {
+    throw problem('PERMISSION_DENIED', "this is for the platform's own tenant alone", { action });
+  }
+  return decision;
+}
+
 /** A verb with an effect: once per idempotency key, in one transaction with all that goes with the change. */
 export async function performOnce<T>(
   ctx: RequestContext,

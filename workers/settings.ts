@@ -40,6 +40,16 @@ export const WORKER_SETTINGS = {
     doc: '`host:port` where machines join, for the command that joinTokens.create shows.',
     preset: 'none',
   },
+  CLOCK_JUMP_SECONDS: {
+    kind: 'variable',
+    doc: 'A step of the clock of more than so many seconds between two looks, 60 at least, is a jump: nothing expires until it is back or has settled.',
+    preset: '300',
+  },
+  CLOCK_SETTLE_SECONDS: {
+    kind: 'variable',
+    doc: 'After a jump the clock must go steadily for so long at least; a twentieth of the jump, a day at most, where that is longer.',
+    preset: '300',
+  },
   PG_PROXY: {
     kind: 'variable',
     doc: '`host:port` of a local Neon proxy, on one machine in development.',

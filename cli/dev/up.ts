@@ -126,6 +126,8 @@ async function prepareDatabase(url: string, stateDir: string): Promise<boolean> 
   const db = openPg(url, { max: 2, applicationName: 'dev' });
   try {
     await migrateProduct(db);
+    // Started by hand: that it was away until now is known, and no jump of the clock.
+    await db.query('select clock_acknowledge()');
     const made = await bootstrapIam(db, { host: '127.0.0.1' });
     if (made.operatorToken === undefined || made.tenantToken === undefined) return false;
     keep(stateDir, OPERATOR_TOKEN, made.operatorToken);

@@ -64,10 +64,13 @@ export interface FaultInput {
   /** GPU UUID -> when a reset with a passed check was recorded. */
   readonly clearedAt: ReadonlyMap<string, Instant>;
   readonly now: Instant;
+  /** What the clean period is judged by, where that is not `now`: it stands still after a jump of the clock. */
+  readonly steady?: Instant;
 }
 
 export function reviewFaults(input: FaultInput): FaultReview {
   const now = toMillis(input.now);
+  const steady = toMillis(input.steady ?? input.now);
   const byAddress = new Map(input.gpus.map((g) => [g.pciAddress, g.uuid]));
   const latest = new Map<string, GpuFault>();
   const see = (fault: GpuFault) => {
@@ -91,7 +94,7 @@ export function reviewFaults(input: FaultInput): FaultReview {
     if (cleared !== undefined && toMillis(cleared) >= toMillis(fault.at)) continue;
     if (fault.class === 'transient') {
       const clearsAt = addSeconds(fault.at, CLEAN_PERIOD_SECONDS);
-      if (toMillis(clearsAt) <= now) continue;
+      if (toMillis(clearsAt) <= steady) continue;
       if (recheckAt === undefined || toMillis(clearsAt) < toMillis(recheckAt)) recheckAt = clearsAt;
     }
     faults.push(fault);

@@ -22,6 +22,8 @@ export interface ReviewInput {
   readonly clearedAt?: ReadonlyMap<string, Instant>;
   readonly poolClass: PoolClass;
   readonly now: Instant;
+  /** What waits go by, where that is not `now`: it stands still after a jump of the clock. */
+  readonly steady?: Instant;
 }
 
 export interface Review {
@@ -57,6 +59,7 @@ export async function reviewInventory(input: ReviewInput): Promise<Review> {
     gpus: sections.gpus?.gpus ?? [],
     clearedAt: input.clearedAt ?? new Map(),
     now: input.now,
+    ...(input.steady === undefined ? {} : { steady: input.steady }),
   });
   const key = await hardwareKey(hardwareIdentifiers(sections));
   const devices = keepKnown(input.devices, devicesOf(sections, { poolClass: input.poolClass, faults }));

@@ -5,8 +5,7 @@
  */
 import type { HardwareKey } from '../inventory/hardware-key.ts';
 import type { Sql } from '../kernel/database.ts';
-import type { Instant } from '../kernel/time.ts';
-import type { NodeRole } from './certificate-policy.ts';
+import type { ClockReading, NodeRole } from './certificate-policy.ts';
 import type { JoinRequest } from './evidence.ts';
 
 export interface Evidence {
@@ -16,7 +15,7 @@ export interface Evidence {
   /** SHA-256 of the CSR's DER, lower-case hex. */
   readonly csrDigest: string;
   readonly hardware: HardwareKey;
-  readonly now: Instant;
+  readonly clock: ClockReading;
   readonly sourceIp?: string;
   /** True for a challenge that this deployment gave out and that has not run out. */
   challengeStands(challenge: string): Promise<boolean>;

@@ -35,10 +35,25 @@ export interface Validity {
   readonly notAfter: Instant;
 }
 
+/** After a jump of the clock it is not known which time is right: a certificate covers both, if they are this close. */
+const DOUBT_SECONDS_MAX = 7 * 24 * HOUR;
+
+/** What the clock says, and what deadlines go by: the same, but for the time after a jump. */
+export interface ClockReading {
+  readonly now: Instant;
+  readonly steady: Instant;
+}
+
 /** X.509 times have whole seconds. Never outlives the authority that signs. */
-export function validityOf(role: NodeRole, now: Instant, authorityEnds: Instant): Validity {
-  const start = Math.floor(toMillis(now) / 1000) * 1000 - BACKDATE_SECONDS * 1000;
-  const end = Math.min(start + LIFETIME_SECONDS[role] * 1000, toMillis(authorityEnds));
+export function validityOf(role: NodeRole, clock: ClockReading, authorityEnds: Instant): Validity {
+  const [now, steady] = [clock.now, clock.steady].map((at) => Math.floor(toMillis(at) / 1000) * 1000) as [
+    number,
+    number,
+  ];
+  const backdate = BACKDATE_SECONDS * 1000;
+  const start = steady - backdate;
+  const latest = Math.min(now, steady + DOUBT_SECONDS_MAX * 1000) - backdate;
+  const end = Math.min(latest + LIFETIME_SECONDS[role] * 1000, toMillis(authorityEnds));
   return { notBefore: fromMillis(start), notAfter: fromMillis(end) };
 }
 

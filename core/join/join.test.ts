@@ -55,15 +55,25 @@ describe('SPIFFE ID', () => {
 
 describe('certificate policy', () => {
   const now = '2026-12-01T06:00:00.900Z';
+  const clock = { now, steady: now };
   test.each(['node', 'ramdisk'] as const)('%s: back-dated, at most its lifetime, renewed at two thirds', (role) => {
-    const v = validityOf(role, now, '2036-01-01T00:00:00Z');
+    const v = validityOf(role, clock, '2036-01-01T00:00:00Z');
     expect(toMillis(v.notBefore)).toBeLessThan(toMillis(now));
     expect(toMillis(v.notAfter) - toMillis(v.notBefore)).toBe(LIFETIME_SECONDS[role] * 1000);
     expect(toMillis(renewAt(v)) - toMillis(v.notBefore)).toBe((LIFETIME_SECONDS[role] * 2000) / 3);
   });
   test('never outlives the authority', () => {
     const end = addSeconds(now, 60);
-    expect(validityOf('node', now, end).notAfter).toBe(end);
+    expect(validityOf('node', clock, end).notAfter).toBe(end);
+  });
+  test('after a jump of the clock it is good by the old time and by the new, and a week longer at most', () => {
+    const jumped = (seconds: number) =>
+      validityOf('node', { now: addSeconds(now, seconds), steady: now }, '2036-01-01T00:00:00Z');
+    const ordinary = validityOf('node', clock, '2036-01-01T00:00:00Z');
+    const [outage, jump] = [jumped(3 * 3600), jumped(400 * 86_400)];
+    expect([outage.notBefore, jump.notBefore]).toEqual([ordinary.notBefore, ordinary.notBefore]);
+    expect(outage.notAfter).toBe(addSeconds(ordinary.notAfter, 3 * 3600));
+    expect(jump.notAfter).toBe(addSeconds(ordinary.notAfter, 7 * 86_400));
   });
 });
 

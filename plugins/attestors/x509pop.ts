@@ -56,7 +56,7 @@ export const x509popAttestor: Attestor = {
     if (shown === undefined) return NOT_PROVEN;
     const [known] = await tx.query<CertificateRow>(
       `select c.node_id, c.key_hash, c.role, c.revoked_at is not null as revoked,
-         c.not_after + make_interval(secs => $2) <= compute_now() as too_old,
+         c.not_after + make_interval(secs => $2) <= steady_now() as too_old,
          n.tenant_id, n.site_id, n.pool_id, n.state, n.hardware_key, n.hardware_key_trusted
        from node_certificates c join nodes n on n.id = c.node_id where c.serial = $1`,
       [shown.serial, REJOIN_WINDOW_SECONDS],

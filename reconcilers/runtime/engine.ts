@@ -9,7 +9,7 @@ import type { Database } from '#core/kernel/database.ts';
 import { isProblem } from '#core/kernel/errors.ts';
 import type { Log } from '#core/kernel/log.ts';
 import type { Outcome } from '#core/kernel/outcome.ts';
-import type { Clock, Instant } from '#core/kernel/time.ts';
+import { addSeconds, type Clock, type Instant, toMillis } from '#core/kernel/time.ts';
 import { backOff, due, finish, nextDue, postpone, type WorkItem } from '#db/work-queue.ts';
 import type { Reconciler, ReconcilerContext } from './reconciler.ts';
 import { sweeper } from './sweep.ts';
@@ -47,6 +47,13 @@ export interface RunReport {
 const STEPS_MAX = 8;
 const BATCH = 16;
 const DEADLINE_SECONDS = 20;
+const DOUBTFUL_RECHECK_SECONDS = 60;
+
+interface BatchTime extends Record<string, unknown> {
+  readonly now: Instant;
+  /** The clock jumped, and deadlines do not go by it. */
+  readonly doubtful: boolean;
+}
 
 class Fenced extends Error {}
 
@@ -62,13 +69,13 @@ export async function runDue(o: RunOptions): Promise<RunReport> {
   while (ran < o.limit && !fenced && o.clock.now() < until) {
     const items = await due(o.db, o.shards, kinds, Math.min(BATCH, o.limit - ran));
     if (items.length === 0) break;
-    const [time] = await o.db.query<{ now: Instant }>('select compute_now() as now');
+    const [time] = await o.db.query<BatchTime>('select compute_now() as now, compute_now() > steady_now() as doubtful');
     const waiting = [...items];
     const work = async () => {
       for (let item = waiting.shift(); item !== undefined && !fenced; item = waiting.shift()) {
         ran++;
         try {
-          if (!(await visit(o, byKind.get(item.kind)!, item, time!.now))) failed++;
+          if (!(await visit(o, byKind.get(item.kind)!, item, time!))) failed++;
         } catch (e) {
           failed++;
           if (e instanceof Fenced) fenced = true;
@@ -83,8 +90,19 @@ export async function runDue(o: RunOptions): Promise<RunReport> {
   return { ran, failed, nextDueMs: (await nextDue(o.db, o.shards, kinds))?.dueInMs, fenced };
 }
 
+/**
+ * While deadlines do not go by the clock, the clock may say of every one of them that it has passed: who waits for one
+ * would be due again at once, for as long as that lasts.
+ */
+function recheckAt(asked: Instant, { now, doubtful }: BatchTime): Instant {
+  if (!doubtful) return asked;
+  const earliest = addSeconds(now, DOUBTFUL_RECHECK_SECONDS);
+  return toMillis(asked) < toMillis(earliest) ? earliest : asked;
+}
+
 /** Runs one row and stores its outcome. False when the run failed. */
-async function visit(o: RunOptions, reconciler: Reconciler, item: WorkItem, now: Instant): Promise<boolean> {
+async function visit(o: RunOptions, reconciler: Reconciler, item: WorkItem, time: BatchTime): Promise<boolean> {
+  const { now } = time;
   let outcome: Outcome;
   try {
     outcome = await steps(o, reconciler, item, now);
@@ -94,7 +112,7 @@ async function visit(o: RunOptions, reconciler: Reconciler, item: WorkItem, now:
     await backOff(o.db, item, textOf(e), o.random());
     return false;
   }
-  if (outcome.kind === 'wait') await postpone(o.db, item, outcome.reason, outcome.recheckAt);
+  if (outcome.kind === 'wait') await postpone(o.db, item, outcome.reason, recheckAt(outcome.recheckAt, time));
   // Behind everything that is due already, so that a row with endless work cannot keep the others waiting.
   else if (outcome.kind === 'again') await postpone(o.db, item, outcome.did, now);
   else await finish(o.db, item);

@@ -1,12 +1,14 @@
 /**
- * One shard's turn, whoever hosts it: take or renew the lease `shard:<n>`, drain what is due under its epoch, say when
+ * One shard's turn, whoever hosts it: look at the clock, take or renew the lease `shard:<n>`, drain what is due under its epoch, say when
  * to come again. The Durable Object and the Node host both run exactly this.
  *
  * Invariant: nothing is written without the fence. Losing the lease in the middle ends the turn; the next turn asks
  * for it again and works under a new epoch, or finds a newer owner and waits.
  */
+import { ROOT } from '#core/iam/root.ts';
 import { acquireLease, type HeldLease, releaseLease } from '#db/leases.ts';
 import { SHARDS } from '#db/work-queue.ts';
+import { type ClockSettings, watchClock } from '#services/clock/index.ts';
 import { type RunOptions, type RunReport, runDue } from './engine.ts';
 
 /** Hosts that the queue's shards are spread over. */
@@ -34,6 +36,8 @@ export interface TurnOptions extends Omit<RunOptions, 'shards' | 'budgetMs' | 'l
   readonly n: number;
   /** Names this instance of the host; a new instance takes a new name. */
   readonly holder: string;
+  /** Whom jumps of the clock are told to, where it is not the embedded root tenant; what counts as a jump. */
+  readonly watch?: { readonly tenant?: string; readonly settings?: ClockSettings };
   readonly budgetMs?: number;
   readonly limit?: number;
 }
@@ -46,6 +50,8 @@ export interface Turn extends Omit<RunReport, 'nextDueMs'> {
 }
 
 export async function shardTurn(o: TurnOptions): Promise<Turn> {
+  // Before anything else: a lease that a clock ahead of its time gave would keep the shard for as long as it was ahead.
+  await watchClock(o.db, o.log, o.watch?.tenant ?? ROOT, o.watch?.settings);
   const lease = await acquireLease(o.db, shardLease(o.n), o.holder, SHARD_LEASE_SECONDS);
   if (lease === undefined) return { lease, ran: 0, failed: 0, fenced: false, nextMs: 5_000 };
   const report = await runDue({

@@ -1,4 +1,7 @@
-/** Moving what is over out of the way, in bounded batches, so that the hot tables stay as small as what is live. */
+/**
+ * Moving what is over out of the way, in bounded batches, so that the hot tables stay as small as what is live. Age goes by
+ * the steady time: a clock that jumps makes nothing old.
+ */
 import type { Database } from '#core/kernel/database.ts';
 import { read } from '#db/mutate.ts';
 
@@ -24,7 +27,7 @@ export async function tidy(
     db,
     `with over as (
        delete from device_bookings where ctid = any (array(
-         select ctid from device_bookings where released_at < compute_now() - interval '1 minute' limit $1))
+         select ctid from device_bookings where released_at < steady_now() - interval '1 minute' limit $1))
        returning device_no, allocation_id, during, released_at),
      kept as (insert into booking_history select device_no, allocation_id, during, released_at from over returning 1)
      select count(*) as n from kept`,
@@ -34,7 +37,7 @@ export async function tidy(
     db,
     `with over as (
        delete from idempotency_keys where ctid = any (array(
-         select ctid from idempotency_keys where created_at < compute_now() - make_interval(days => $2) limit $1))
+         select ctid from idempotency_keys where created_at < steady_now() - make_interval(days => $2) limit $1))
        returning 1)
      select count(*) as n from over`,
     [BATCH, RETENTION.idempotencyKeysDays],
@@ -44,7 +47,7 @@ export async function tidy(
     `with over as (
        delete from events where ctid = any (array(
          select e.ctid from (select ctid, id, at from events order by xid, seq limit $1) e
-         where e.at < compute_now() - make_interval(days => $2)
+         where e.at < steady_now() - make_interval(days => $2)
            and not exists (select 1 from webhook_deliveries d where d.event_id = e.id and d.state = 'pending')))
        returning 1)
      select count(*) as n from over`,
@@ -56,7 +59,7 @@ export async function tidy(
     `with over as (
        delete from webhook_deliveries where ctid = any (array(
          select d.ctid from (select ctid, state, state_changed_at from webhook_deliveries order by id limit $1) d
-         where d.state <> 'pending' and d.state_changed_at < compute_now() - make_interval(days => $2)))
+         where d.state <> 'pending' and d.state_changed_at < steady_now() - make_interval(days => $2)))
        returning 1)
      select count(*) as n from over`,
     [BATCH, RETENTION.deliveriesDays],

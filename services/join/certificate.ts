@@ -4,7 +4,7 @@
  * extensions of the certificate come from the admission.
  */
 import { fromBase64, fromPem, hex, sha256, toBase64 } from '#core/join/bytes.ts';
-import { type NodeRole, validityOf } from '#core/join/certificate-policy.ts';
+import { type ClockReading, type NodeRole, validityOf } from '#core/join/certificate-policy.ts';
 import type { Certificate } from '#core/join/evidence.ts';
 import { spiffeId } from '#core/join/spiffe.ts';
 import {
@@ -115,10 +115,10 @@ export async function signNodeCertificate(
   authority: Authority,
   name: { readonly nodeId: string; readonly siteId: string; readonly role: NodeRole },
   publicKey: PublicKey,
-  now: Instant,
+  clock: ClockReading,
 ): Promise<SignedCertificate> {
   const uri = spiffeId({ trustDomain: authority.trustDomain, ...name });
-  const validity = validityOf(name.role, now, fromMillis(authority.certificate.notAfter.getTime()));
+  const validity = validityOf(name.role, clock, fromMillis(authority.certificate.notAfter.getTime()));
   // 16 random bytes; positive and without a leading zero, as DER wants an integer.
   const bytes = crypto.getRandomValues(new Uint8Array(16));
   bytes[0] = (bytes[0]! & 0x3f) | 0x40;

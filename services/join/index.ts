@@ -58,15 +58,15 @@ export async function join(ctx: JoinContext, request: JoinRequest, origin: JoinO
   const csr = await verifyRequest(request.csr);
   const hardware = await hardwareKey(request.hardware);
   const answer = await mutate(mutationOf(ctx, origin, attestor.name), async (tx): Promise<Admission | Problem> => {
-    const now = await sql.clock(tx);
+    const clock = await sql.clock(tx);
     const evidence: Evidence = {
       request,
       hardware,
-      now,
+      clock,
       keyHash: csr.keyHash,
       csrDigest: csr.digest,
       ...(origin.sourceIp === undefined ? {} : { sourceIp: origin.sourceIp }),
-      challengeStands: (text) => challengeStands(ctx.authority, text, now),
+      challengeStands: (text) => challengeStands(ctx.authority, text, clock.now),
     };
     const attestation = await attestor.attest(tx, evidence);
     if (attestation.kind === 'refused') {
@@ -141,7 +141,7 @@ async function admit(
     ctx.authority,
     { nodeId: facts.id, siteId: facts.siteId, role: admitted.role },
     csr.publicKey,
-    evidence.now,
+    evidence.clock,
   );
   await sql.insertCertificate(tx, {
     id: newId('certificate'),
@@ -203,7 +203,7 @@ async function findNode(tx: Tx, admitted: Admitted, { hardware }: Evidence): Pro
 export async function renew(ctx: JoinContext, request: RenewRequest, origin: JoinOrigin): Promise<Certificate> {
   const csr = await verifyRequest(request.csr);
   return mutate(mutationOf(ctx, origin, 'renewal'), async (tx) => {
-    const now = await sql.clock(tx);
+    const clock = await sql.clock(tx);
     const node = await sql.lockNode(tx, request.nodeId);
     const current = await sql.certificate(tx, request.serial);
     if (node === undefined || current?.node_id !== request.nodeId || !isNodeRole(current.role)) {
@@ -216,7 +216,7 @@ export async function renew(ctx: JoinContext, request: RenewRequest, origin: Joi
     if (node.epoch !== request.epoch)
       throw problem('STALE_EPOCH', `the node has a newer session than ${request.epoch}`);
     const name = { nodeId: node.id, siteId: node.site_id, role: current.role };
-    const signed = await signNodeCertificate(ctx.authority, name, csr.publicKey, now);
+    const signed = await signNodeCertificate(ctx.authority, name, csr.publicKey, clock);
     await sql.forgetOldCertificates(tx, node.id, REJOIN_WINDOW_SECONDS);
     await sql.insertCertificate(tx, {
       id: newId('certificate'),

@@ -1,11 +1,14 @@
 /** SQL of admissions and certificates. */
+import type { ClockReading } from '#core/join/certificate-policy.ts';
 import type { Json } from '#core/kernel/canonical-json.ts';
 import type { Sql } from '#core/kernel/database.ts';
 import type { Instant } from '#core/kernel/time.ts';
 
-export async function clock(db: Sql): Promise<Instant> {
-  const [row] = await db.query<{ now: Instant }>('select compute_now() as now');
-  return row!.now;
+export async function clock(db: Sql): Promise<ClockReading> {
+  const [row] = await db.query<{ now: Instant; steady: Instant }>(
+    'select compute_now() as now, steady_now() as steady',
+  );
+  return row!;
 }
 
 export interface NodeRow extends Record<string, unknown> {
@@ -121,7 +124,7 @@ export async function revokeOtherKeys(tx: Sql, nodeId: string, keyHash: string):
 /** Expired beyond the time in which they may still prove a key. */
 export async function forgetOldCertificates(tx: Sql, nodeId: string, seconds: number): Promise<void> {
   await tx.query(
-    `delete from node_certificates where node_id = $1 and not_after < compute_now() - make_interval(secs => $2)`,
+    `delete from node_certificates where node_id = $1 and not_after < steady_now() - make_interval(secs => $2)`,
     [nodeId, seconds],
   );
 }
@@ -135,7 +138,7 @@ export interface CertificateRow extends Record<string, unknown> {
 
 export async function certificate(tx: Sql, serial: string): Promise<CertificateRow | undefined> {
   const [row] = await tx.query<CertificateRow>(
-    `select node_id, role, revoked_at is not null as revoked, not_after <= compute_now() as expired
+    `select node_id, role, revoked_at is not null as revoked, not_after <= steady_now() as expired
      from node_certificates where serial = $1`,
     [serial],
   );

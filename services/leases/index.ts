@@ -1,10 +1,9 @@
 /** Leases, for the operators of the platform. */
-import { problem } from '#core/kernel/errors.ts';
 import type { Instant } from '#core/kernel/time.ts';
 import type { leaseOperations } from '#core/leases/contract.ts';
 import { read } from '#db/mutate.ts';
 import type { Handlers } from '../context.ts';
-import { requireCollection } from '../verbs.ts';
+import { requirePlatform } from '../verbs.ts';
 
 interface LeaseRow extends Record<string, unknown> {
   readonly name: string;
@@ -19,12 +18,7 @@ const LEASES_MAX = 1000;
 
 export const handlers: Handlers<typeof leaseOperations> = {
   async 'leases.list'(ctx, input) {
-    await requireCollection(ctx, 'compute:leases:list', 'compute-work');
-    if (!ctx.caller.rootTenant) {
-      throw problem('PERMISSION_DENIED', "leases are shown to the platform's own tenant alone", {
-        action: 'compute:leases:list',
-      });
-    }
+    await requirePlatform(ctx, 'compute:leases:list', { type: 'compute-work', id: '*' });
     const rows = await read<LeaseRow>(
       ctx.db,
       `select name, holder, epoch, acquired_at, expires_at, expires_at > compute_now() as held from leases

@@ -10,7 +10,10 @@ interface MeteredRow extends Record<string, unknown> {
   readonly gpu_model: string | null;
   readonly active_at: Instant | null;
   readonly ended_at: Instant | null;
+  /** What deadlines go by. */
   readonly now: Instant;
+  /** Now, or the end of its time, also where nobody has noticed it yet: a sealed hour is never corrected. */
+  readonly until: Instant;
   readonly devices: Readonly<Record<string, number>> | null;
 }
 
@@ -21,13 +24,15 @@ export type Metered = { readonly over: true } | { readonly over: false; readonly
 export function meter(ctx: MutationContext, allocationId: string): Promise<Metered | undefined> {
   return mutate(ctx, async (tx) => {
     const [a] = await tx.query<MeteredRow>(
-      `select a.reservation_id, a.tenant_id, a.pool_id, p.gpu_model, a.active_at, a.ended_at, compute_now() as now,
+      `select a.reservation_id, a.tenant_id, a.pool_id, p.gpu_model, a.active_at, a.ended_at,
+         steady_now() as now, least(steady_now(), r.ends_at) as until,
          (select jsonb_object_agg(class, n) from (
             select d.class, count(*) as n from (
               select device_no from device_bookings where allocation_id = a.id
               union all select device_no from booking_history where allocation_id = a.id) b
             join devices d on d.no = b.device_no group by d.class) held) as devices
-       from allocations a join pools p on p.id = a.pool_id where a.id = $1 for update of a`,
+       from allocations a join pools p on p.id = a.pool_id join reservations r on r.id = a.reservation_id
+       where a.id = $1 for update of a`,
       [allocationId],
     );
     if (a === undefined) return undefined;
@@ -37,7 +42,7 @@ export function meter(ctx: MutationContext, allocationId: string): Promise<Meter
     const devices = Object.fromEntries(
       Object.entries(a.devices ?? {}).map(([c, n]) => [meterOf(c, a.gpu_model ?? undefined), n]),
     );
-    const windows = usageWindows({ from: a.active_at, to: a.ended_at ?? a.now, ended, devices });
+    const windows = usageWindows({ from: a.active_at, to: a.ended_at ?? a.until, ended, devices });
     await tx.query(
       `insert into usage_windows as w (allocation_id, hour, meter, reservation_id, tenant_id, pool_id, device_seconds, sealed)
        select $1, u.hour, u.meter, $2, $3, $4, u.seconds, u.sealed

@@ -62,7 +62,7 @@ export function loseDeadGateways(ctx: MutationContext): Promise<number> {
       `update nodes set connectivity = 'unreachable', connectivity_at = compute_now()
        where id in (
          select n.id from nodes n left join leases l on l.name = 'gateway:' || n.gateway_id
-         where n.connectivity = 'connected' and (l.name is null or l.expires_at + interval '40 seconds' <= compute_now())
+         where n.connectivity = 'connected' and (l.name is null or l.expires_at + interval '40 seconds' <= steady_now())
          order by n.id limit $1 for no key update of n skip locked)
        returning id, tenant_id, name, gateway_id`,
       [LOST_BATCH],

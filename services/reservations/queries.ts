@@ -197,7 +197,10 @@ export interface ObservedRow extends Record<string, unknown> {
   readonly ends_at: Instant | null;
   readonly lease_expires_at: Instant | null;
   readonly changed_at: Instant;
+  /** What deadlines go by. */
   readonly now: Instant;
+  /** The clock jumped, and deadlines do not go by it. */
+  readonly doubtful: boolean;
   readonly allocations: readonly ObservedAllocation[];
 }
 
@@ -206,7 +209,7 @@ export async function observe(db: Sql, id: string): Promise<ObservedRow | undefi
   const [row] = await read<ObservedRow>(
     db,
     `select r.tenant_id, r.state, r.created_at, r.ends_at, r.lease_expires_at, r.state_changed_at as changed_at,
-       compute_now() as now,
+       steady_now() as now, compute_now() > steady_now() as doubtful,
        coalesce((select jsonb_agg(jsonb_strip_nulls(jsonb_build_object(
            'allocationId', a.id, 'nodeId', a.node_id, 'nodeName', n.name, 'specGeneration', a.spec_generation,
            'releaseGeneration', a.release_generation, 'observedGeneration', n.observed_generation,

@@ -1,27 +1,11 @@
 /** The verbs of the `reservations` reconciler: observe, and one act for each step that the plan can name. */
-import type { Database } from '#core/kernel/database.ts';
 import type { Instant } from '#core/kernel/time.ts';
-import { planReservation, type ReservationStep } from '#core/reservations/plan.ts';
+import type { ReservationStep } from '#core/reservations/plan.ts';
 import { reservationStates } from '#core/reservations/states.ts';
 import { type MutationContext, mutate, type Tx } from '#db/mutate.ts';
+import { observe } from './observe.ts';
 import * as sql from './queries.ts';
 import { abandon, beginRelease } from './verbs.ts';
-
-async function observed(db: Database | Tx, id: string) {
-  const row = await sql.observe(db, id);
-  if (row === undefined) return undefined;
-  const step = planReservation(
-    {
-      state: row.state,
-      createdAt: row.created_at,
-      endsAt: row.ends_at ?? undefined,
-      leaseExpiresAt: row.lease_expires_at ?? undefined,
-      allocations: row.allocations,
-    },
-    row.now,
-  );
-  return { row, step };
-}
 
 export type StepTaken =
   | { readonly kind: 'gone' }
@@ -31,13 +15,13 @@ export type StepTaken =
 
 /** Looks, decides, and acts on a fresh look under the row's lock: a renewal in between is seen. */
 export async function step(ctx: MutationContext, id: string): Promise<StepTaken> {
-  const seen = await observed(ctx.db, id);
+  const seen = await observe(ctx.db, id);
   if (seen === undefined) return { kind: 'gone' };
   if (seen.step.do === 'nothing') return { kind: 'settled' };
   if (seen.step.do === 'wait') return { kind: 'waits', reason: seen.step.reason, recheckAt: seen.step.recheckAt };
   return mutate(ctx, async (tx) => {
     await sql.lock(tx, id);
-    const now = await observed(tx, id);
+    const now = await observe(tx, id);
     if (now === undefined) return { kind: 'gone' };
     return act(tx, id, now.row.tenant_id, now.step);
   });

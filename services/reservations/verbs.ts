@@ -7,13 +7,13 @@ import { allowedEvents } from '#core/kernel/state-table.ts';
 import { addSeconds, toMillis } from '#core/kernel/time.ts';
 import type { DeviceWant } from '#core/placement/place.ts';
 import type { Reservation } from '#core/reservations/contract.ts';
-import { planReservation } from '#core/reservations/plan.ts';
 import { reservationStates } from '#core/reservations/states.ts';
 import { fingerprintOf, once } from '#db/idempotency.ts';
 import { mutate, type Tx } from '#db/mutate.ts';
 import { mutationOf, type RequestContext, scopeOf } from '../context.ts';
 import { type After, keysetPage, type PageInput, requireCollection } from '../verbs.ts';
 import { whyNot } from './admit.ts';
+import { observe } from './observe.ts';
 import * as sql from './queries.ts';
 
 type View = z.input<typeof Reservation>;
@@ -148,7 +148,8 @@ export async function abandon(tx: Tx, id: string, tenantId: string, reason: stri
 /** The end begins: metering stops, the machines are told to let go. The devices stay booked until they did. */
 export async function beginRelease(tx: Tx, id: string, tenantId: string, reason: string): Promise<void> {
   await tx.transition(reservationStates, id, 'release', reason);
-  await tx.query('update reservations set ended_at = least(compute_now(), ends_at) where id = $1', [id]);
+  // By the steady time: nobody pays for what a jump of the clock would add.
+  await tx.query('update reservations set ended_at = least(steady_now(), ends_at) where id = $1', [id]);
   // Held until the machine let go, however long that takes: an end that has passed must not make the atom look free.
   await tx.query(
     `update device_bookings b set during = tstzrange(lower(b.during), null, '[)') from allocations a
@@ -156,7 +157,7 @@ export async function beginRelease(tx: Tx, id: string, tenantId: string, reason:
     [id],
   );
   const rows = await tx.query<{ id: string; node_id: string }>(
-    `update allocations a set ended_at = least(compute_now(), r.ends_at) from reservations r
+    `update allocations a set ended_at = least(steady_now(), r.ends_at) from reservations r
      where a.reservation_id = $1 and r.id = a.reservation_id and a.ended_at is null returning a.id, a.node_id`,
     [id],
   );
@@ -171,17 +172,8 @@ export async function beginRelease(tx: Tx, id: string, tenantId: string, reason:
 /** What it waits for and how it came here; for a draft, why no node can hold it. */
 export async function explain(ctx: RequestContext, input: { id: string }) {
   const { found } = await authorized(ctx, input.id, 'explain');
-  const [observed, history] = await Promise.all([sql.observe(ctx.db, input.id), sql.history(ctx.db, input.id)]);
-  const step = planReservation(
-    {
-      state: observed!.state,
-      createdAt: observed!.created_at,
-      endsAt: observed!.ends_at ?? undefined,
-      leaseExpiresAt: observed!.lease_expires_at ?? undefined,
-      allocations: observed!.allocations,
-    },
-    observed!.now,
-  );
+  const [observed, history] = await Promise.all([observe(ctx.db, input.id), sql.history(ctx.db, input.id)]);
+  const { row, step } = observed!;
   const reasons =
     found.state === 'draft'
       ? (await whyNot(ctx.db, found.pool_id, found.devices as readonly DeviceWant[])).reasons
@@ -189,7 +181,7 @@ export async function explain(ctx: RequestContext, input: { id: string }) {
   return {
     id: input.id,
     state: found.state,
-    since: observed!.changed_at,
+    since: row.changed_at,
     ...('reason' in step ? { waitingFor: step.reason } : {}),
     reasons: [...reasons],
     history: history.map((h) => ({

@@ -91,6 +91,7 @@ async function reviewNode(
     faults: node.gpu_faults as unknown as GpuFault[],
     poolClass: node.pool_class as PoolClass,
     now: node.now,
+    steady: node.steady,
   });
   const changed = await devices.storeDevices(tx, nodeId, node.pool_id, review.devices, () => newId('device'));
   for (const d of changed) project(tx, nodeId, node, d);

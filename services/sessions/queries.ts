@@ -149,13 +149,15 @@ export interface NodeRow extends Record<string, unknown> {
   readonly pool_class: string;
   readonly region: string | null;
   readonly now: Instant;
+  /** What deadlines go by. */
+  readonly steady: Instant;
 }
 
 /** Locks the node for a write under this epoch; undefined when a newer session took over. */
 export async function lockNode(tx: Sql, nodeId: string, epoch: number | null): Promise<NodeRow | undefined> {
   const [row] = await tx.query<NodeRow>(
     `select n.tenant_id, n.site_id, n.pool_id, n.name, n.journal_id, n.journal_events, n.hardware_key, n.gpu_faults,
-       p.class as pool_class, s.iam_region as region, compute_now() as now
+       p.class as pool_class, s.iam_region as region, compute_now() as now, steady_now() as steady
      from nodes n join pools p on p.id = n.pool_id join sites s on s.id = n.site_id
      where n.id = $1 and ($2::bigint is null or n.epoch = $2) for no key update of n`,
     [nodeId, epoch],

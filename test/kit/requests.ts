@@ -74,4 +74,6 @@ export const REQUESTS: { readonly [N in OperationName]?: Request } = {
   watch: nothing,
   'audit.list': nothing,
   'leases.list': nothing,
+  'clock.get': nothing,
+  'clock.acknowledge': nothing,
 };

@@ -3,6 +3,7 @@ import type { Operation } from '#core/kernel/operations.ts';
 import type { OperationName } from '#core/operations.ts';
 import { handlers as audit } from '#services/audit/index.ts';
 import { handlers as capacity } from '#services/capacity/index.ts';
+import { handlers as clock } from '#services/clock/index.ts';
 import type { Handler } from '#services/context.ts';
 import { handlers as devices } from '#services/devices/index.ts';
 import { handlers as events } from '#services/events/index.ts';
@@ -32,6 +33,7 @@ const table = {
   ...events,
   ...audit,
   ...leases,
+  ...clock,
 } satisfies Record<Exclude<OperationName, 'watch'>, unknown>;
 
 /** Every operation that answers once. `watch` streams, and is mounted by itself (watch.ts). */

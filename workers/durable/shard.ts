@@ -15,7 +15,7 @@ import { SHARD_OBJECTS, shardLease, shardTurn, takeOver } from '#reconcilers/run
 import { ensureSweeps } from '#reconcilers/runtime/sweep.ts';
 import { enqueueDue } from '../webhooks/sweep.ts';
 import { Announcer } from './announce.ts';
-import { type DurableEnv, openDatabase } from './bindings.ts';
+import { clockWatch, type DurableEnv, openDatabase } from './bindings.ts';
 import { consoleLog } from './console-log.ts';
 
 const log = consoleLog('shard');
@@ -72,6 +72,7 @@ export class Shard extends DurableObject<DurableEnv> {
       random: Math.random,
       n,
       holder: this.#holder,
+      watch: clockWatch(this.env),
       poke: () => {
         woke = true;
       },
