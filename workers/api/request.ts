@@ -80,9 +80,14 @@ function parse(schema: z.ZodType, value: unknown): unknown {
 
 async function readBody(request: Request): Promise<unknown> {
   const type = request.headers.get('content-type') ?? '';
-  const announced = Number(request.headers.get('content-length') ?? 0);
-  if (announced > BODY_BYTES_MAX) throw tooLarge();
-  const text = await boundedText(request);
+  const length = request.headers.get('content-length');
+  if (Number(length ?? 0) > BODY_BYTES_MAX) throw tooLarge();
+  const text =
+    request.body === null
+      ? ''
+      : length === null
+        ? await unannounced(request.body)
+        : decoded(await request.arrayBuffer());
   // A verb without anything to say may come without a body.
   if (text === '') return {};
   if (!/^application\/([a-z0-9.+-]+\+)?json\s*(;|$)/i.test(type)) {
@@ -98,9 +103,17 @@ async function readBody(request: Request): Promise<unknown> {
 const tooLarge = () =>
   problem('PAYLOAD_TOO_LARGE', `the body is larger than ${BODY_BYTES_MAX} bytes`, { limitBytes: BODY_BYTES_MAX });
 
-async function boundedText(request: Request): Promise<string> {
-  if (request.body === null) return '';
-  const reader = request.body.getReader();
+function decoded(bytes: ArrayBuffer | Uint8Array): string {
+  try {
+    return new TextDecoder('utf-8', { fatal: true, ignoreBOM: false }).decode(bytes);
+  } catch {
+    throw invalid([{ field: 'body', message: 'not UTF-8' }]);
+  }
+}
+
+/** A body without an announced length is read piece by piece, and no further than it may be long. */
+async function unannounced(body: ReadableStream<Uint8Array>): Promise<string> {
+  const reader = body.getReader();
   const chunks: Uint8Array[] = [];
   let size = 0;
   for (;;) {
@@ -119,11 +132,7 @@ async function boundedText(request: Request): Promise<string> {
     all.set(c, at);
     at += c.byteLength;
   }
-  try {
-    return new TextDecoder('utf-8', { fatal: true, ignoreBOM: false }).decode(all);
-  } catch {
-    throw invalid([{ field: 'body', message: 'not UTF-8' }]);
-  }
+  return decoded(all);
 }
 
 /** Path and query fields side by side, the body under `body`, each as its schema made it. */

@@ -22,7 +22,7 @@ const log = consoleLog('shard');
 /** After a turn that failed as a whole, such as with the database away. */
 const RETRY_MS = 2_000;
 const PAUSE_MS = 20;
-/** A poked shard waits so long for more of the same: a burst of commits costs one turn. */
+/** A poked shard waits so long for pokes of other isolates: a burst of commits costs one turn. */
 const GATHER_MS = 10;
 
 export class Shard extends DurableObject<DurableEnv> {
@@ -122,15 +122,24 @@ function pokeShard(env: Pick<DurableEnv, 'SHARD'>, n: number): Promise<void> {
   return env.SHARD.getByName(shardLease(n)).poke(n);
 }
 
+/** Under many commits, shards are poked so often and no more: each poke is four calls. */
+const POKE_SPACING_MS = 50;
 let poked = 0;
+let nextPoke = 0;
 
 /**
- * After a commit that woke something or emitted an event, and from the cron. A failure only costs time. One poke stands
- * for all commits of this isolate within the time that a shard gathers: the turn begins after the last of them.
+ * After a commit that woke something or emitted an event, and from the cron. A failure only costs time. The first commit
+ * pokes at once; those that follow soon share one poke, which leaves after the last of them that relies on it.
  */
 export async function pokeShards(env: Pick<DurableEnv, 'SHARD'>): Promise<void> {
   const now = systemClock.now();
-  if (now < poked + GATHER_MS) return;
-  poked = now;
+  // One is on its way. Should the request that sends it be cut off, its time passes and the next commit pokes again.
+  if (now < nextPoke) return;
+  const early = poked + POKE_SPACING_MS - now;
+  if (early > 0) {
+    nextPoke = now + early;
+    await systemClock.sleep(early);
+  }
+  poked = systemClock.now();
   await Promise.allSettled(Array.from({ length: SHARD_OBJECTS }, (_, n) => pokeShard(env, n)));
 }
