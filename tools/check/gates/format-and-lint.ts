@@ -1,3 +1,5 @@
+import { realpathSync } from 'node:fs';
+import { relative } from 'node:path';
 import type { Finding, Gate } from '../gate.ts';
 import { runNode } from '../tool.ts';
 
@@ -19,9 +21,10 @@ export const formatAndLint: Gate = {
     for (const line of output.split('\n')) {
       const m = LINE.exec(line);
       if (m === null) continue;
-      const [, rule, file, at, what] = m;
+      const [, rule, path, at, what] = m;
+      const file = relative(realpathSync(root), path!);
       findings.push({
-        file: file!,
+        file,
         line: Number(at),
         what: `${rule}: ${what}`,
         mend: `run \`npx biome check --write ${file}\`; what it leaves needs a hand`,
