@@ -8,6 +8,7 @@ import type { Database } from '#core/kernel/database.ts';
 import type { Problem } from '#core/kernel/errors.ts';
 import { systemClock } from '#core/kernel/time.ts';
 import { IAM_ACTIONS_OF_COMPUTE } from '#core/operations.ts';
+import { read } from '#db/mutate.ts';
 import { embeddedIam } from '#plugins/iam/embedded.ts';
 import { iamFace } from '#plugins/iam/http-face.ts';
 import { remoteIam } from '#plugins/iam/remote.ts';
@@ -99,7 +100,7 @@ async function wire(env: Env): Promise<(request: Request) => Response | Promise<
     handlers: HANDLERS,
     streams: { watch: watchStream(hubSubscription(env)) },
     publicUrl: env.PUBLIC_URL,
-    ready: async () => void (await db.query('select 1')),
+    ready: async () => void (await read(db, 'select 1')),
     report,
   });
   // Each has its own conventions for errors, so a request meets exactly one of them.
