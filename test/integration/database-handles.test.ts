@@ -175,7 +175,7 @@ describe.each(Object.keys(handles))('%s', (name) => {
     await pg.close();
   });
 
-  test('O-R1: connections that are killed under load cost their requests alone, and none is half committed', async () => {
+  test('connections that are killed under load cost their requests alone, and none is half committed', async () => {
     await admin.query('create table if not exists load (batch text, half int)');
     await admin.query('truncate load');
     let go = true;

@@ -116,7 +116,7 @@ describe('join by token', () => {
     expect(await usesOf(made.id)).toBe(1);
   });
 
-  test('O-D1: the same key gets the same admission without a second use; another key is refused and audited', async () => {
+  test('the same key gets the same admission without a second use; another key is refused and audited', async () => {
     const made = await token(1);
     const keys = await newKeys();
     const first = await join(keys, { token: made.token, requestKey: 'first' });
@@ -138,7 +138,7 @@ describe('join by token', () => {
     expect(await usesOf(made.id)).toBe(1);
   });
 
-  test('O-D1: 20 machines at once with a token for 3: exactly 3 join', async () => {
+  test('20 machines at once with a token for 3: exactly 3 join', async () => {
     const made = await token(3);
     const all = await Promise.all(
       Array.from({ length: 20 }, async () => join(await newKeys(), { token: made.token, hardware: machine() })),
@@ -253,7 +253,7 @@ describe('bad input', () => {
   });
 });
 
-describe('O-D2: back after the certificate ran out', () => {
+describe('back after the certificate ran out', () => {
   async function prove(earlier: Keys, chain: string, next: Keys, challenge?: string) {
     const text = challenge ?? ((await post('challenge', {})) as { body: { challenge: string } }).body.challenge;
     const csr = await csrOf(next);

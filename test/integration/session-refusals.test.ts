@@ -250,7 +250,7 @@ describe('frames that are none', () => {
   });
 });
 
-describe('O-E2: epochs fence', () => {
+describe('epochs fence', () => {
   const books = () => ({ db: road.t.db, gatewayId: 'test-1' });
 
   test('a newer session ends the older one, and what the older says is refused', async () => {

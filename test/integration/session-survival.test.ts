@@ -79,7 +79,7 @@ test('a second process with the gateway id fences the first', async () => {
   await second.stop();
 });
 
-describe('O-R1: the database goes away', () => {
+describe('the database goes away', () => {
   test('killed connections: sessions stand, nothing is unreachable, and work goes on', async () => {
     const machine = await road.machine(16);
     await up(machine);
@@ -124,7 +124,7 @@ describe('O-R1: the database goes away', () => {
   }, 90_000);
 });
 
-describe('O-D2: certificates end', () => {
+describe('certificates end', () => {
   test('renewed in the session at two thirds of its life, and used for the next one', async () => {
     const machine = await road.machine(18);
     await up(machine);
