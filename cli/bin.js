@@ -12,8 +12,10 @@ const pinned = fileURLToPath(new URL('../node_modules/.bin/node', import.meta.ur
 if (Number(process.versions.node.split('.')[0]) >= MAJOR_MIN) {
   await import(main);
 } else if (existsSync(pinned)) {
+  // It ends when this process does: see dev/launcher.ts.
   const run = spawnSync(pinned, ['--disable-warning=ExperimentalWarning', main, ...process.argv.slice(2)], {
     stdio: 'inherit',
+    env: { ...process.env, BETTER_COMPUTE_LAUNCHER: String(process.pid) },
   });
   process.exit(run.status ?? 1);
 } else {

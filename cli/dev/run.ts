@@ -2,6 +2,7 @@
 
 import { relative } from 'node:path';
 import { problem } from '#core/kernel/errors.ts';
+import { launcherGone } from './launcher.ts';
 import { writeShell } from './shell.ts';
 import { startAll } from './up.ts';
 
@@ -22,10 +23,11 @@ export async function runDev(flags: DevFlags): Promise<void> {
     ...(flags.port === undefined ? {} : { ports: { api: flags.port } }),
     log: (name, line) => process.stderr.write(`${name.padEnd(9)} | ${line}\n`),
   });
+  const ended = new AbortController();
   const stopped = new Promise<void>((resolve) => {
-    for (const signal of ['SIGINT', 'SIGTERM'] as const) {
-      process.on(signal, () => void running.stop().then(resolve));
-    }
+    const stop = () => void running.stop().then(resolve);
+    for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, stop);
+    launcherGone(ended.signal).then(stop, () => {});
   });
   const env = writeShell(running);
   const near = relative(process.cwd(), env);
@@ -41,6 +43,7 @@ export async function runDev(flags: DevFlags): Promise<void> {
     ].join('\n'),
   );
   await stopped;
+  ended.abort();
 }
 
 function whole(field: string, value: number, min: number, max: number): void {

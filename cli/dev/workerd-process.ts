@@ -60,6 +60,11 @@ export function isAlive(pid: number): boolean {
   return stat !== undefined && stat.state !== 'Z';
 }
 
+/** Undefined when there is no such process, or no way to ask. */
+export function parentOf(pid: number): number | undefined {
+  return procStat(pid)?.parent;
+}
+
 /** State and parent of a process; undefined when there is none. */
 function procStat(pid: number | string): { state: string; parent: number } | undefined {
   try {
