@@ -15,6 +15,7 @@ export function buildProgram(): Command {
     .option('--token <token>', 'token (BETTER_COMPUTE_TOKEN)')
     .option('--context <name>', 'a stored context; see "context list"')
     .option('--json', 'print the answer as one line of JSON, errors too')
+    .option('--ids', 'print ids alone, one a line, for use in a shell')
     .showHelpAfterError('(add --help for the options)')
     .exitOverride();
   addContexts(program);

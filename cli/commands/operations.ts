@@ -22,6 +22,7 @@ export interface GlobalFlags {
   token?: string;
   context?: string;
   json?: boolean;
+  ids?: boolean;
 }
 
 const dashed = (name: string) => name.replaceAll(/[A-Z]/g, (c) => `-${c.toLowerCase()}`);
@@ -74,6 +75,12 @@ async function waitSettled(client: Client, operation: string, first: { id: strin
   return seen;
 }
 
+/** Of a list its items', of a thing its own. */
+function idsOf(answer: unknown): string[] {
+  const { items, id } = (answer ?? {}) as { items?: readonly { id?: string }[]; id?: string };
+  return (items ?? [{ id }]).flatMap((i) => (i.id === undefined ? [] : [i.id]));
+}
+
 async function run(
   name: string,
   operation: Operation,
@@ -89,7 +96,8 @@ async function run(
   });
   const { state } = (answer ?? {}) as { state?: string };
   if (flags.wait === true && state !== undefined) answer = await waitSettled(client, name, answer as never);
-  console.log(flags.json === true ? JSON.stringify(answer ?? null) : render(answer, operation.columns));
+  if (flags.ids === true) for (const id of idsOf(answer)) console.log(id);
+  else console.log(flags.json === true ? JSON.stringify(answer ?? null) : render(answer, operation.columns));
 }
 
 export function addOperations(program: Command): void {
