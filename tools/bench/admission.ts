@@ -187,7 +187,11 @@ interface Figures extends Measured {
 }
 
 async function round(arm: Standing, o: AdmissionOptions, postmaster: number): Promise<Figures> {
-  const read = () => [cpuSeconds(postmaster), arm.pids.reduce((a, p) => a + cpuSeconds(p), 0), cpuSeconds(process.pid)];
+  const read = () => [
+    cpuSeconds(postmaster),
+    arm.pids.reduce((a, p) => a + cpuSeconds(p), 0),
+    process.cpuUsage().user / 1e6 + process.cpuUsage().system / 1e6,
+  ];
   const before = read();
   const measured = await load(arm, o);
   const after = read();

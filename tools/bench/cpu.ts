@@ -3,19 +3,29 @@ import { readdirSync, readFileSync } from 'node:fs';
 
 const TICKS_A_SECOND = 100;
 
-function statOf(pid: number | string): { parent: number; seconds: number } | undefined {
+interface Stat {
+  readonly parent: number;
+  /** Its own. */
+  readonly seconds: number;
+  /** Of its children that ended and were waited for. */
+  readonly ended: number;
+}
+
+function statOf(pid: number | string): Stat | undefined {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
     const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
-    return { parent: Number(fields[1]), seconds: (Number(fields[11]) + Number(fields[12])) / TICKS_A_SECOND };
+    const seconds = (at: number) => (Number(fields[at]) + Number(fields[at + 1])) / TICKS_A_SECOND;
+    return { parent: Number(fields[1]), seconds: seconds(11), ended: seconds(13) };
   } catch {
     return undefined;
   }
 }
 
-/** Of the process and of its children that live now. */
+/** Of the process and of its children, those that ended as well. */
 export function cpuSeconds(pid: number): number {
-  let seconds = statOf(pid)?.seconds ?? 0;
+  const own = statOf(pid);
+  let seconds = (own?.seconds ?? 0) + (own?.ended ?? 0);
   for (const entry of readdirSync('/proc')) {
     if (!/^\d+$/.test(entry)) continue;
     const stat = statOf(entry);
