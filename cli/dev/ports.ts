@@ -1,18 +1,32 @@
 /** TCP ports on the loopback address. */
+import { randomInt } from 'node:crypto';
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { connect, createServer } from 'node:net';
 import { systemClock } from '#core/kernel/time.ts';
 
+/**
+ * Below the range from which systems give ports to outgoing connections: one of those could otherwise take a port
+ * between our asking and the server's listening.
+ */
+const LEAST = 10_240;
+const MOST = 32_000;
+const TRIES = 50;
+
 /** A port that was free a moment ago. */
 export async function freePort(): Promise<number> {
+  for (let n = 0; n < TRIES; n++) {
+    const port = randomInt(LEAST, MOST);
+    if (await canListen(port)) return port;
+  }
+  throw new Error(`no free port found between ${LEAST} and ${MOST}`);
+}
+
+function canListen(port: number): Promise<boolean> {
   const server = createServer();
-  await new Promise<void>((resolve, reject) => {
-    server.once('error', reject);
-    server.listen(0, '127.0.0.1', resolve);
+  return new Promise((resolve) => {
+    server.once('error', () => resolve(false));
+    server.listen(port, '127.0.0.1', () => server.close(() => resolve(true)));
   });
-  const { port } = server.address() as { port: number };
-  await new Promise<void>((resolve) => server.close(() => resolve()));
-  return port;
 }
 
 /** Whether something listens there. */
