@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { GATES } from '#tools/check/table.ts';
+import { filesOf } from '#tools/check/tree.ts';
 
 const ROOT = resolve(import.meta.dirname, '../..');
 const MINUTES = 60_000;
@@ -183,10 +184,7 @@ let tree: string;
 
 beforeAll(() => {
   tree = mkdtempSync(join(tmpdir(), 'better-compute-planted-'));
-  const files = execFileSync('git', ['ls-files', '-co', '--exclude-standard', '-z'], { cwd: ROOT, encoding: 'utf8' });
-  for (const file of new Set(files.split('\0'))) {
-    if (file !== '') cpSync(join(ROOT, file), join(tree, file), { recursive: true });
-  }
+  for (const file of filesOf(ROOT)) cpSync(join(ROOT, file), join(tree, file));
   symlinkSync(join(ROOT, 'node_modules'), join(tree, 'node_modules'));
   execFileSync('git', ['init', '-q'], { cwd: tree });
 });

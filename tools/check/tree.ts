@@ -30,14 +30,26 @@ function walk(root: string, under: string, found: string[]): void {
   }
 }
 
+/** Undefined where git cannot say: no checkout, or one of somebody else, which git does not trust. */
+function known(root: string): string[] | undefined {
+  if (!existsSync(join(root, '.git'))) return undefined;
+  try {
+    const list = execFileSync('git', ['ls-files', '-co', '--exclude-standard', '-z'], {
+      cwd: root,
+      encoding: 'utf8',
+      stdio: ['ignore', 'pipe', 'ignore'],
+    });
+    // Listed but gone: deleted in the working tree and not committed yet.
+    return list.split('\0').filter((path) => path !== '' && existsSync(join(root, path)));
+  } catch {
+    return undefined;
+  }
+}
+
 /** Paths relative to the root, sorted. */
 export function filesOf(root: string): string[] {
-  const found: string[] = [];
-  if (existsSync(join(root, '.git'))) {
-    const list = execFileSync('git', ['ls-files', '-co', '--exclude-standard', '-z'], { cwd: root, encoding: 'utf8' });
-    // Listed but gone: deleted in the working tree and not committed yet.
-    for (const path of list.split('\0')) if (path !== '' && existsSync(join(root, path))) found.push(path);
-  } else walk(root, '', found);
+  const found = known(root) ?? [];
+  if (found.length === 0) walk(root, '', found);
   return [...new Set(found)].sort();
 }
 
