@@ -344,10 +344,12 @@ create function node_candidate(p_pool text, p_wants jsonb, p_lead text, p_skip t
 $$;
 
 -- Round trip 2 of an admission, after IAM allowed the draft: place, book, charge, and everything that goes with it, in
--- this one transaction. All or nothing.
+-- this one transaction. All or nothing. Its statements, and those of the functions it calls, are planned once a connection:
+-- Postgres would plan some of them anew at each call, for the same plan.
 -- p = {id, allocationId, policyEpoch?, wants: {class: n}, lead: class, proposals?: [{nodeId, deviceNos}], context, actor, traceparent?}
 -- Answers {done: true, reservation} or {done: false, why: 'no-fit'|'not-draft'|'gone'}.
-create function reservation_admit(p jsonb) returns jsonb language plpgsql as $$
+create function reservation_admit(p jsonb) returns jsonb language plpgsql
+set plan_cache_mode = force_generic_plan as $$
 declare
   r reservations;
   wants jsonb := p -> 'wants';
@@ -424,7 +426,8 @@ end $$;
 -- Both round trips as one, where IAM could decide ahead: p_expected are the attributes it decided on. A draft that turns
 -- out to have others is written and no more, and is decided on as it is.
 -- Answers as reservation_draft() does, with `admitted` as reservation_admit() answers.
-create function reservation_create(p_draft jsonb, p_expected jsonb, p_admit jsonb) returns jsonb language plpgsql as $$
+create function reservation_create(p_draft jsonb, p_expected jsonb, p_admit jsonb) returns jsonb language plpgsql
+set plan_cache_mode = force_generic_plan as $$
 declare
   d jsonb := reservation_draft(p_draft, false);
   admitted jsonb;

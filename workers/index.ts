@@ -101,6 +101,7 @@ async function wire(env: Env): Promise<(request: Request) => Response | Promise<
     streams: { watch: watchStream(hubSubscription(env)) },
     publicUrl: env.PUBLIC_URL,
     ready: async () => void (await read(db, 'select 1')),
+    toTheEnd: waitUntil,
     report,
   });
   // Each has its own conventions for errors, so a request meets exactly one of them.
@@ -112,10 +113,11 @@ async function wire(env: Env): Promise<(request: Request) => Response | Promise<
   };
 }
 
-let wired: { env: Env; handle: Promise<Awaited<ReturnType<typeof wire>>> } | undefined;
+let wired: { readonly env: Env; readonly handle: Awaited<ReturnType<typeof wire>> } | undefined;
 
-function wiringOf(env: Env): Promise<Awaited<ReturnType<typeof wire>>> {
-  if (wired?.env !== env) wired = { env, handle: wire(env) };
+/** Not a promise that requests share: the one that began it may be cut off, and all others would wait for ever. */
+async function wiringOf(env: Env): Promise<Awaited<ReturnType<typeof wire>>> {
+  if (wired?.env !== env) wired = { env, handle: await wire(env) };
   return wired.handle;
 }
 

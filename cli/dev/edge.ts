@@ -63,7 +63,7 @@ export async function startEdge(o: EdgeOptions): Promise<Edge> {
   const miniflare = new Miniflare(
     convertV4MiniflareOptions({
       host: '127.0.0.1',
-      port,
+      port: 0,
       cf: false,
       ...(o.persistDir === undefined ? {} : { resourcePersistencePath: o.persistDir }),
       workers: [
@@ -76,6 +76,7 @@ export async function startEdge(o: EdgeOptions): Promise<Edge> {
           durableObjects: worker.durableObjects,
           queueProducers: worker.queueProducers,
           queueConsumers: worker.queueConsumers,
+          unsafeDirectSockets: [{ host: '127.0.0.1', port }],
           bindings: {
             ...settings,
             IAM_MODE: 'embedded',
@@ -90,7 +91,8 @@ export async function startEdge(o: EdgeOptions): Promise<Edge> {
   );
   const ended = new AbortController();
   try {
-    const url = (await miniflare.ready).href.replace(/\/$/, '');
+    await miniflare.ready;
+    const url = (await miniflare.unsafeGetDirectURL()).href.replace(/\/$/, '');
     const pid = workerdPid();
     const reaper = killWithUs(pid);
     const died = untilGone(pid, ended.signal);

@@ -25,14 +25,15 @@ export interface ApiDeps {
   readonly publicUrl: string;
   /** Resolves when the database answers. */
   readonly ready: () => Promise<void>;
+  /** Lets a write come to its end although its caller hung up: it may be in the middle of a transaction. */
+  readonly toTheEnd?: (work: Promise<unknown>) => void;
   /** Told of errors that are ours. */
   readonly report?: (e: Problem, requestId: string) => void;
 }
 
-/** Writes at once in an isolate, and those that may wait. */
-const WRITES = 8;
-const WRITES_WAITING = 200;
 const DEADLINE_MS = 25_000;
+/** Writes at once in an isolate, and those that may wait. Who is inside is answered before its place is given away. */
+const WRITES = { atOnce: 8, waitingMax: 200, waitMs: 5_000, holdMs: DEADLINE_MS + 5_000 };
 /** Times that a decision is made again when policies move under it. */
 const DECISIONS_MAX = 3;
 
@@ -40,7 +41,7 @@ type Vars = { Variables: { requestId: string } };
 
 export function apiApp(deps: ApiDeps): Hono<Vars> {
   const app = new Hono<Vars>();
-  const writes = new Semaphore(WRITES, WRITES_WAITING);
+  const writes = new Semaphore(WRITES);
   const operations = Object.values(OPERATIONS) as unknown as Operation[];
 
   app.use('*', async (c, next) => {
@@ -88,7 +89,12 @@ export function apiApp(deps: ApiDeps): Hono<Vars> {
     if (operation.stream !== undefined) return deps.streams[operation.name]!(ctx, input, request);
     const handle = deps.handlers[operation.name]!;
     const work = () => deadlined(orStoredAnswer(ctx, operation.name, input, () => decided(() => handle(ctx, input))));
-    const body = operation.method === 'get' ? await work() : await writes.run(work);
+    const write = () => {
+      const running = work();
+      deps.toTheEnd?.(running.catch(() => {}));
+      return running;
+    };
+    const body = operation.method === 'get' ? await work() : await writes.run(write);
     const { version } = (body ?? {}) as { version?: number };
     if (operation.etag === true && version !== undefined) c.header('etag', `"${version}"`);
     c.header('cache-control', 'no-store');
