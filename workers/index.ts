@@ -1,6 +1,7 @@
 /** The Worker: everything that answers over HTTP, consumes the queues and keeps the shards awake, wired together. */
 import { waitUntil } from 'cloudflare:workers';
 import { Hono } from 'hono';
+import { getPath } from 'hono/utils/url';
 import { iamCatalog } from '#core/iam/catalog.ts';
 import type { IamPort } from '#core/iam/port.ts';
 import { toBase64 } from '#core/join/bytes.ts';
@@ -106,7 +107,7 @@ async function wire(env: Env): Promise<(request: Request) => Response | Promise<
   });
   // Each has its own conventions for errors, so a request meets exactly one of them.
   return (request) => {
-    const { pathname } = new URL(request.url);
+    const pathname = getPath(request);
     if (pathname.startsWith('/internal/')) return internal.fetch(request);
     if (pathname.startsWith('/api/iam/') && face !== undefined) return face.fetch(request);
     return api.fetch(request);

@@ -18,6 +18,7 @@ const { WebSocketServer, createWebSocketStream } = createRequire(import.meta.url
 
 const BODY_MAX = 8 * 1024 * 1024;
 const POOLS_MAX = 200;
+const NAMES_MAX = 256;
 
 export interface NeonProxy {
   /** `127.0.0.1:port`. */
@@ -37,6 +38,14 @@ export async function startNeonProxy(
 ): Promise<NeonProxy> {
   const target = new URL(server);
   const pools = new Map<string, pg.Pool>();
+  /** Statements that return are prepared once a connection. */
+  const names = new Map<string, string>();
+  const nameOf = (text: string): { name?: string } => {
+    const known = names.get(text);
+    if (known !== undefined) return { name: known };
+    if (names.size < NAMES_MAX) names.set(text, `s${names.size}`);
+    return {};
+  };
 
   function poolFor(connectionString: string): pg.Pool {
     const asked = new URL(connectionString);
@@ -72,7 +81,7 @@ export async function startNeonProxy(
     const client = await pool.connect();
     let broken = false;
     try {
-      if (!('queries' in body)) return await runOne(client, body);
+      if (!('queries' in body)) return await runOne(client, body, nameOf(body.query));
       await client.query(beginOf(req));
       try {
         const results = [];
@@ -122,8 +131,9 @@ export async function startNeonProxy(
 
 class Refused extends Error {}
 
-async function runOne(session: PgSession, s: Statement) {
+async function runOne(session: PgSession, s: Statement, named: { name?: string } = {}) {
   const result = (await session.query({
+    ...named,
     text: s.query,
     values: [...(s.params ?? [])],
     rowMode: 'array',

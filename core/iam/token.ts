@@ -19,10 +19,10 @@ const CRC_TABLE = Uint32Array.from({ length: 256 }, (_, n) => {
   return c;
 });
 
-/** CRC-32 as IEEE 802.3 and zlib compute it. */
-export function crc32(bytes: Uint8Array): number {
+/** CRC-32 as IEEE 802.3 and zlib compute it, of a text in ASCII: every request brings one. */
+export function crc32(ascii: string): number {
   let c = 0xffffffff;
-  for (const byte of bytes) c = CRC_TABLE[(c ^ byte) & 0xff]! ^ (c >>> 8);
+  for (let i = 0; i < ascii.length; i++) c = CRC_TABLE[(c ^ ascii.charCodeAt(i)) & 0xff]! ^ (c >>> 8);
   return (c ^ 0xffffffff) >>> 0;
 }
 
@@ -34,9 +34,8 @@ function base64url(bytes: Uint8Array): string {
 }
 
 function checksum(body: string): string {
-  const bytes = new Uint8Array(4);
-  new DataView(bytes.buffer).setUint32(0, crc32(new TextEncoder().encode(body)));
-  return base64url(bytes);
+  const crc = crc32(body);
+  return base64url(Uint8Array.of(crc >>> 24, crc >>> 16, crc >>> 8, crc));
 }
 
 export interface MadeToken {

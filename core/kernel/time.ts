@@ -30,6 +30,19 @@ export const systemClock: Clock = {
     }),
 };
 
+/** What `work` gives, or throws what `late` makes when that takes longer than `ms`. The work itself goes on. */
+export async function within<T>(ms: number, work: Promise<T>, late: () => unknown): Promise<T> {
+  let timer!: ReturnType<typeof setTimeout>;
+  const bell = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(late()), ms);
+  });
+  try {
+    return await Promise.race([work, bell]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
 export function toMillis(instant: Instant): number {
   const ms = Date.parse(instant);
   if (Number.isNaN(ms)) throw new TypeError(`not an instant: ${instant}`);

@@ -5,7 +5,7 @@
 import { type Context, Hono } from 'hono';
 import { ERRORS, type Problem, problem, problemBody, toProblem } from '#core/kernel/errors.ts';
 import type { Operation } from '#core/kernel/operations.ts';
-import { systemClock } from '#core/kernel/time.ts';
+import { within } from '#core/kernel/time.ts';
 import { OPERATIONS } from '#core/operations.ts';
 import { PolicyChanged } from '#db/sql-problem.ts';
 import { type Handler, type RequestContext, requestContext, type Services } from '#services/context.ts';
@@ -88,7 +88,10 @@ export function apiApp(deps: ApiDeps): Hono<Vars> {
     });
     if (operation.stream !== undefined) return deps.streams[operation.name]!(ctx, input, request);
     const handle = deps.handlers[operation.name]!;
-    const work = () => deadlined(orStoredAnswer(ctx, operation.name, input, () => decided(() => handle(ctx, input))));
+    const work = () => {
+      const answered = orStoredAnswer(ctx, operation.name, input, () => decided(() => handle(ctx, input)));
+      return within(DEADLINE_MS, answered, late);
+    };
     const write = () => {
       const running = work();
       deps.toTheEnd?.(running.catch(() => {}));
@@ -116,18 +119,7 @@ async function decided<T>(handle: () => Promise<T>): Promise<T> {
   }
 }
 
-async function deadlined<T>(work: Promise<T>): Promise<T> {
-  const done = new AbortController();
-  const late = systemClock.sleep(DEADLINE_MS, done.signal).then(() => {
-    throw problem('DEADLINE_EXCEEDED', `not done after ${DEADLINE_MS / 1000} s`);
-  });
-  try {
-    return await Promise.race([work, late]);
-  } finally {
-    late.catch(() => {});
-    done.abort();
-  }
-}
+const late = () => problem('DEADLINE_EXCEEDED', `not done after ${DEADLINE_MS / 1000} s`);
 
 function problemResponse(c: Context<Vars>, e: unknown, deps: ApiDeps): Response {
   const p = toProblem(e);

@@ -123,7 +123,7 @@ function pokeShard(env: Pick<DurableEnv, 'SHARD'>, n: number): Promise<void> {
 }
 
 /** Under many commits, shards are poked so often and no more: each poke is four calls. */
-const POKE_SPACING_MS = 50;
+const POKE_SPACING_MS = 100;
 let poked = 0;
 let nextPoke = 0;
 
