@@ -61,6 +61,7 @@ export const CONSTRAINTS: Readonly<Record<string, ConstraintMeaning>> = {
   devices_health: bug('a device health outside the list'),
   node_conditions_node_exists: bug('a condition of a node that is not there'),
   node_conditions_effect: bug('a condition effect outside the list'),
+  devices_claims_not_negative: bug('a device has fewer claims than none'),
   node_capacity_node_exists: bug('capacity of a node that is not there'),
   node_capacity_free_within: bug('the capacity summary left its bounds'),
   // Reservations

@@ -218,8 +218,11 @@ create table devices (
   -- Who holds it: set at admission, cleared only when the node confirmed that it let go, or was fenced. Not indexed, so
   -- that booking updates stay heap-only; an allocation finds its devices through its bookings.
   allocation_id text,
+  -- Live bookings of it that do not hold it yet: windows that have not begun.
+  claims int not null default 0,
   created_at timestamptz not null default compute_now(),
   updated_at timestamptz not null default compute_now(),
+  constraint devices_claims_not_negative check (claims >= 0),
   constraint devices_no_unique unique (no),
   constraint devices_stable_unique unique (node_id, class, stable_id),
   constraint devices_node_exists foreign key (node_id) references nodes (id),
@@ -251,13 +254,18 @@ create table node_capacity (
   total int not null,
   allocatable int not null,
   allocated int not null,
+  -- Allocatable, held by nobody and booked by nobody: what an index walk may give away at once, for any length of time.
   free int not null,
+  -- Allocatable and held by nobody, but booked for a window to come: they may serve until then.
+  claimed int not null default 0,
   schedulable boolean not null,
   primary key (node_id, class),
   constraint node_capacity_node_exists foreign key (node_id) references nodes (id),
-  constraint node_capacity_free_within check (free >= 0 and free <= total)
+  constraint node_capacity_free_within check (free >= 0 and claimed >= 0 and free + claimed <= total)
 ) with (fillfactor = 50);
 create index node_capacity_walk on node_capacity (pool_id, class, free, node_id) where schedulable and free > 0;
+create index node_capacity_claimed on node_capacity (pool_id, class, node_id) where schedulable and claimed > 0;
+create index node_capacity_pool on node_capacity (pool_id, class, node_id);
 
 -- The lock of everybody who changes what nodes can offer, taken first, for all the nodes at once. The advisory lock
 -- stands for capacity rows that do not exist yet: without it, one who found none would lock them after the node, and
@@ -267,6 +275,26 @@ begin
   perform pg_advisory_xact_lock(hashtextextended('node_capacity/' || id, 0)) from (
     select id from unnest(p_nodes) u (id) order by id) sorted;
   perform 1 from node_capacity where node_id = any (p_nodes) order by node_id, class for update;
+end $$;
+
+-- Recounts the summaries of one node from its devices. The caller holds its capacity rows.
+create function capacity_recount(p_node text, p_pool text, p_schedulable boolean) returns void language plpgsql as $$
+begin
+  insert into node_capacity as c (node_id, class, pool_id, total, allocatable, allocated, free, claimed, schedulable)
+  select p_node, d.class, p_pool,
+      count(*) filter (where d.bookable),
+      count(*) filter (where d.bookable and d.present and d.health = 'healthy'),
+      count(*) filter (where d.allocation_id is not null),
+      count(*) filter (where d.bookable and d.present and d.health = 'healthy' and d.allocation_id is null and d.claims = 0),
+      count(*) filter (where d.bookable and d.present and d.health = 'healthy' and d.allocation_id is null and d.claims > 0),
+      p_schedulable
+    from devices d where d.node_id = p_node group by d.class
+  on conflict (node_id, class) do update set pool_id = excluded.pool_id, total = excluded.total, allocatable = excluded.allocatable,
+    allocated = excluded.allocated, free = excluded.free, claimed = excluded.claimed, schedulable = excluded.schedulable
+  where (c.pool_id, c.total, c.allocatable, c.allocated, c.free, c.claimed, c.schedulable) is distinct from
+    (excluded.pool_id, excluded.total, excluded.allocatable, excluded.allocated, excluded.free, excluded.claimed, excluded.schedulable);
+  delete from node_capacity c where c.node_id = p_node and not exists (
+    select 1 from devices d where d.node_id = p_node and d.class = c.class);
 end $$;
 
 -- Recounts one node from its rows and says whether it may take work. Called by whoever changed devices, conditions,
@@ -291,18 +319,5 @@ begin
   ) reasons;
   update nodes set schedulable = (why = '{}'), unschedulable_reasons = why
     where id = p_node and (schedulable, unschedulable_reasons) is distinct from ((why = '{}'), why);
-  insert into node_capacity as c (node_id, class, pool_id, total, allocatable, allocated, free, schedulable)
-  select p_node, d.class, n.pool_id,
-      count(*) filter (where d.bookable),
-      count(*) filter (where d.bookable and d.present and d.health = 'healthy'),
-      count(*) filter (where d.allocation_id is not null),
-      count(*) filter (where d.bookable and d.present and d.health = 'healthy' and d.allocation_id is null),
-      why = '{}'
-    from devices d where d.node_id = p_node group by d.class
-  on conflict (node_id, class) do update set pool_id = excluded.pool_id, total = excluded.total,
-    allocatable = excluded.allocatable, allocated = excluded.allocated, free = excluded.free, schedulable = excluded.schedulable
-  where (c.pool_id, c.total, c.allocatable, c.allocated, c.free, c.schedulable) is distinct from
-    (excluded.pool_id, excluded.total, excluded.allocatable, excluded.allocated, excluded.free, excluded.schedulable);
-  delete from node_capacity c where c.node_id = p_node and not exists (
-    select 1 from devices d where d.node_id = p_node and d.class = c.class);
+  perform capacity_recount(p_node, n.pool_id, why = '{}');
 end $$;

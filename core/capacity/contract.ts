@@ -16,7 +16,7 @@ export const Capacity = z
         total: count.meta({ description: 'Bookable devices that the inventory knows' }),
         allocatable: count.meta({ description: 'Of those: healthy, on schedulable nodes' }),
         allocated: count.meta({ description: 'Held now' }),
-        reserved: count.meta({ description: 'Booked for later' }),
+        reserved: count.meta({ description: 'Of those available: booked for later, and free until then' }),
         available: count.meta({ description: 'Allocatable and free now' }),
         largestFree: count.meta({ description: 'Most that one node can still give' }),
       }),

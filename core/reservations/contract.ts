@@ -6,6 +6,10 @@ import { deviceClass, id, instant, itemParams, labels, listQuery, name, page, te
 export const DEVICES_MAX = 64;
 export const DURATION_SECONDS_MIN = 60;
 export const DURATION_SECONDS_MAX = 366 * 86_400;
+/** How far ahead a window may begin. */
+export const START_SECONDS_MAX = 366 * 86_400;
+export const GANG_NODES_MIN = 2;
+export const GANG_NODES_MAX = 64;
 
 const attribute = z.string().min(1).max(63).meta({ description: 'Name of a device attribute', example: 'model' });
 const scalar = z.union([z.string().max(255), z.number(), z.boolean()]);
@@ -37,6 +41,27 @@ const durationSeconds = z
   .max(DURATION_SECONDS_MAX)
   .meta({ description: 'Whole seconds, 60 to 366 days; a day is 86,400 seconds', example: 3600 });
 
+export const Gang = z
+  .strictObject({
+    nodes: z
+      .number()
+      .int()
+      .min(GANG_NODES_MIN)
+      .max(GANG_NODES_MAX)
+      .meta({ description: 'Whole nodes, placed all or none' }),
+    sameLabel: z
+      .string()
+      .min(1)
+      .max(63)
+      .optional()
+      .meta({ description: 'All on nodes with one value of this label', example: 'fabric.domain' }),
+    replace: z
+      .boolean()
+      .default(true)
+      .meta({ description: 'Whether a node that goes bad before the start is replaced, the others kept' }),
+  })
+  .meta({ id: 'Gang' });
+
 export const ReservationCreate = z
   .strictObject({
     poolId: id('pool'),
@@ -45,7 +70,14 @@ export const ReservationCreate = z
       .min(1)
       .max(16)
       .refine((d) => d.reduce((a, x) => a + x.count, 0) <= DEVICES_MAX, `at most ${DEVICES_MAX} devices in all`)
-      .meta({ description: 'What is wanted, all on one node' }),
+      .meta({
+        description:
+          'What is wanted, all on one node; of a gang, what each node must have at least, and is then booked whole',
+      }),
+    gang: Gang.optional(),
+    start: instant
+      .optional()
+      .meta({ description: 'When the window begins: UTC, at most 366 days ahead; at once where it is not given' }),
     durationSeconds,
     leaseSeconds: z
       .number()
@@ -58,6 +90,10 @@ export const ReservationCreate = z
     name: name.optional(),
     labels: labels.optional(),
   })
+  .refine((r) => r.gang === undefined || !r.devices.some((d) => d.selectors !== undefined && d.selectors.length > 0), {
+    path: ['devices'],
+    message: 'a gang takes whole nodes: selectors on devices have no place in it',
+  })
   .meta({ id: 'ReservationCreate' });
 
 export const Reservation = z
@@ -67,10 +103,11 @@ export const Reservation = z
     poolId: id('pool'),
     name: name.optional(),
     labels,
-    state: z.enum(['draft', 'booked', 'active', 'releasing', 'released', 'abandoned']),
+    state: z.enum(['draft', 'scheduled', 'booked', 'active', 'releasing', 'released', 'abandoned']),
     reason: z.string().optional().meta({ description: 'Why it is in this state, where there is more to say' }),
     binding: z.enum(['hold']),
     devices: z.array(DeviceRequest),
+    gang: Gang.optional(),
     allocations: z.array(
       z.object({
         id: id('allocation'),
@@ -126,7 +163,7 @@ export const reservationOperations = {
     iam: { action: 'compute:reservations:create', resource, on: 'draft' },
     errors: ['NOT_FOUND', 'CAPACITY_UNAVAILABLE', 'QUOTA_EXCEEDED', 'CONFIRMATION_REQUIRED', 'CONTENTION'],
     idempotent: true,
-    help: 'Reserve devices of one node',
+    help: 'Reserve devices of one node, or whole nodes as a gang, now or from a start',
   }),
   'reservations.get': operation({
     name: 'reservations.get',

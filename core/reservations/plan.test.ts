@@ -13,6 +13,8 @@ const allocation = (over: Partial<ObservedAllocation> = {}): ObservedAllocation 
   connectivity: 'connected',
   fenced: false,
   released: false,
+  held: true,
+  ailing: [],
   ...over,
 });
 const reservation = (state: ReservationState, over: Partial<ObservedReservation> = {}): ObservedReservation => ({

@@ -7,6 +7,8 @@ import type { ReservationState } from './states.ts';
 
 /** A draft that nobody admitted is dropped after this. */
 export const DRAFT_SECONDS_MAX = 86_400;
+/** Hardware of a window to come is looked at so long before its start, and again at the start. */
+export const REPAIR_SECONDS_AHEAD = 900;
 /** Deadlines fire early rather than late, and a lost wake-up costs at most this. */
 const RECHECK_SECONDS = 30;
 
@@ -23,11 +25,20 @@ export interface ObservedAllocation {
   /** The machine is known to hold nothing any more. */
   readonly fenced: boolean;
   readonly released: boolean;
+  /** Its window began and its devices are in its hands. */
+  readonly held: boolean;
+  /** Another reservation that is over in the books and has not let go of one of the devices. */
+  readonly heldBy?: string;
+  /** What is wrong with its hardware, in words; told of windows that have not begun. */
+  readonly ailing: readonly string[];
+  /** When other hardware was last looked for, and none found. */
+  readonly triedAt?: Instant;
 }
 
 export interface ObservedReservation {
   readonly state: ReservationState;
   readonly createdAt: Instant;
+  readonly startsAt?: Instant;
   readonly endsAt?: Instant;
   readonly leaseExpiresAt?: Instant;
   readonly allocations: readonly ObservedAllocation[];
@@ -37,6 +48,11 @@ export type ReservationStep =
   | { readonly do: 'nothing' }
   | { readonly do: 'wait'; readonly reason: string; readonly recheckAt: Instant }
   | { readonly do: 'abandon'; readonly reason: string }
+  | { readonly do: 'cancel'; readonly reason: string }
+  /** Look for other hardware for these allocations, whose window has not begun. */
+  | { readonly do: 'repair'; readonly allocationIds: readonly string[] }
+  /** The window began: take the devices in hand. */
+  | { readonly do: 'begin' }
   | { readonly do: 'activate' }
   | { readonly do: 'release'; readonly reason: 'expired' | 'lease-lapsed' }
   /** Free these allocations; `done` when none is left after them. */
@@ -81,6 +97,8 @@ export function planReservation(r: ObservedReservation, now: Instant): Reservati
         recheckAt: until,
       };
     }
+    case 'scheduled':
+      return planWindow(r, now);
     case 'booked':
     case 'active': {
       if (due(r.endsAt)) return { do: 'release', reason: 'expired' };
@@ -112,4 +130,33 @@ export function planReservation(r: ObservedReservation, now: Instant): Reservati
       return { do: 'wait', reason: waitingFor(first!, first!.releaseGeneration, 'let go of the devices'), recheckAt };
     }
   }
+}
+
+/** A window that has not begun: its hardware is looked after, then it begins. */
+function planWindow(r: ObservedReservation, now: Instant): ReservationStep {
+  const start = r.startsAt!;
+  const past = (at: Instant) => toMillis(at) <= toMillis(now);
+  if (r.endsAt !== undefined && past(r.endsAt)) return { do: 'cancel', reason: 'window passed' };
+  const lookAt = addSeconds(start, -REPAIR_SECONDS_AHEAD);
+  if (!past(lookAt)) return { do: 'wait', reason: `begins at ${start}`, recheckAt: lookAt };
+  const ailing = r.allocations.filter((a) => a.ailing.length > 0);
+  const untried = ailing.filter((a) => a.triedAt === undefined || past(addSeconds(a.triedAt, RECHECK_SECONDS)));
+  if (untried.length > 0) return { do: 'repair', allocationIds: untried.map((a) => a.allocationId) };
+  const recheckAt = addSeconds(now, RECHECK_SECONDS);
+  if (!past(start)) {
+    const about = ailing.map((a) => `node ${a.nodeName}: ${a.ailing.join(', ')}`).join('; ');
+    if (about === '') return { do: 'wait', reason: `begins at ${start}`, recheckAt: earliest(start, recheckAt) };
+    return {
+      do: 'wait',
+      reason: `begins at ${start}; nothing was found in place of ${about}`,
+      recheckAt: earliest(start, recheckAt),
+    };
+  }
+  const blocked = r.allocations.find((a) => a.heldBy !== undefined);
+  if (blocked === undefined) return { do: 'begin' };
+  return {
+    do: 'wait',
+    reason: `its window began; ${blocked.heldBy} is over and has not let go of devices on node ${blocked.nodeName}`,
+    recheckAt,
+  };
 }

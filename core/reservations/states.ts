@@ -11,6 +11,10 @@ export const reservationStates = stateTable(
       owner: 'reservations',
       deadlineSeconds: 2 * 86_400,
     },
+    scheduled: {
+      doc: 'The devices are booked for a window that has not begun. Nothing is held, nobody else can book them for it.',
+      settled: true,
+    },
     booked: {
       doc: 'The devices are its own. The machines are being told.',
       owner: 'reservations',
@@ -27,6 +31,27 @@ export const reservationStates = stateTable(
   },
   [
     { on: 'admit', from: ['draft'], to: 'booked', by: ['api'], doc: 'The policy allowed it and devices were free.' },
+    {
+      on: 'schedule',
+      from: ['draft'],
+      to: 'scheduled',
+      by: ['api'],
+      doc: 'The policy allowed it and devices were free for the window.',
+    },
+    {
+      on: 'begin',
+      from: ['scheduled'],
+      to: 'booked',
+      by: ['reservations'],
+      doc: 'The window began and every device passed into its hands.',
+    },
+    {
+      on: 'cancel',
+      from: ['scheduled'],
+      to: 'released',
+      by: ['api', 'reservations'],
+      doc: 'Given up before it held anything, or its window passed first.',
+    },
     {
       on: 'abandon',
       from: ['draft'],

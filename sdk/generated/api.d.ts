@@ -324,7 +324,7 @@ export interface paths {
         /** List your reservations */
         get: operations["reservations.list"];
         put?: never;
-        /** Reserve devices of one node */
+        /** Reserve devices of one node, or whole nodes as a gang, now or from a start */
         post: operations["reservations.create"];
         delete?: never;
         options?: never;
@@ -639,7 +639,7 @@ export interface components {
                 available: number;
                 /** @description Most that one node can still give */
                 largestFree: number;
-                /** @description Booked for later */
+                /** @description Of those available: booked for later, and free until then */
                 reserved: number;
                 /**
                  * @description Class of a device
@@ -830,6 +830,20 @@ export interface components {
             state: string;
             /** @description What it waits for now, in words */
             waitingFor?: string;
+        };
+        Gang: {
+            /** @description Whole nodes, placed all or none */
+            nodes: number;
+            /**
+             * @description Whether a node that goes bad before the start is replaced, the others kept
+             * @default true
+             */
+            replace: boolean;
+            /**
+             * @description All on nodes with one value of this label
+             * @example fabric.domain
+             */
+            sameLabel?: string;
         };
         JoinToken: {
             /**
@@ -1173,6 +1187,7 @@ export interface components {
              * @example 2026-12-01T10:00:00Z
              */
             endsAt?: string;
+            gang?: components["schemas"]["Gang"];
             /**
              * @description Id of a reservation
              * @example rsv_01h2xcejqtf2nbrexx3vqjhp41
@@ -1214,7 +1229,7 @@ export interface components {
              */
             startsAt?: string;
             /** @enum {string} */
-            state: "draft" | "booked" | "active" | "releasing" | "released" | "abandoned";
+            state: "draft" | "scheduled" | "booked" | "active" | "releasing" | "released" | "abandoned";
             /** @description Id of a tenant of the identity service */
             tenantId: string;
             version: number;
@@ -1226,13 +1241,14 @@ export interface components {
              * @enum {string}
              */
             binding: "hold";
-            /** @description What is wanted, all on one node */
+            /** @description What is wanted, all on one node; of a gang, what each node must have at least, and is then booked whole */
             devices: components["schemas"]["DeviceRequest"][];
             /**
              * @description Whole seconds, 60 to 366 days; a day is 86,400 seconds
              * @example 3600
              */
             durationSeconds: number;
+            gang?: components["schemas"]["Gang"];
             /** @description Labels: name to value, at most 64 */
             labels?: {
                 [key: string]: string;
@@ -1249,6 +1265,12 @@ export interface components {
              * @example pool_01h2xcejqtf2nbrexx3vqjhp41
              */
             poolId: string;
+            /**
+             * Format: date-time
+             * @description When the window begins: UTC, at most 366 days ahead; at once where it is not given
+             * @example 2026-12-01T10:00:00Z
+             */
+            start?: string;
         };
         /** @description A condition on a typed attribute of the device; both ends of a range count */
         Selector: {
@@ -4022,7 +4044,7 @@ export interface operations {
                 order?: "asc" | "desc";
                 /** @description Id of a pool */
                 poolId?: string;
-                state?: "draft" | "booked" | "active" | "releasing" | "released" | "abandoned";
+                state?: "draft" | "scheduled" | "booked" | "active" | "releasing" | "released" | "abandoned";
             };
             header?: never;
             path?: never;

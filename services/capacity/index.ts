@@ -18,9 +18,10 @@ export const handlers: Handlers<typeof capacityOperations> = {
            from nodes n where n.pool_id = p.id and n.state <> 'retired'),
          'resources', coalesce((select jsonb_agg(r order by r ->> 'resource') from (
            select jsonb_build_object('resource', c.class, 'total', sum(c.total),
-             'allocatable', coalesce(sum(c.allocatable) filter (where c.schedulable), 0), 'allocated', sum(c.allocated), 'reserved', 0,
-             'available', coalesce(sum(c.free) filter (where c.schedulable), 0),
-             'largestFree', coalesce(max(c.free) filter (where c.schedulable), 0)) as r
+             'allocatable', coalesce(sum(c.allocatable) filter (where c.schedulable), 0), 'allocated', sum(c.allocated),
+             'reserved', coalesce(sum(c.claimed) filter (where c.schedulable), 0),
+             'available', coalesce(sum(c.free + c.claimed) filter (where c.schedulable), 0),
+             'largestFree', coalesce(max(c.free + c.claimed) filter (where c.schedulable), 0)) as r
            from node_capacity c where c.pool_id = p.id group by c.class having sum(c.total) > 0) x), '[]'),
          'reasons', coalesce((select jsonb_agg(jsonb_build_object('reason', reason, 'nodes', n, 'example', example) order by n desc, reason) from (
            select why as reason, count(*) as n, min(n.name) as example from nodes n, unnest(n.unschedulable_reasons) why

@@ -15,6 +15,7 @@ import { canonicalHash, type Json, sha256Hex } from '#core/kernel/canonical-json
 import type { Database } from '#core/kernel/database.ts';
 import { problem } from '#core/kernel/errors.ts';
 import { idFromBytes, newId } from '#core/kernel/ids.ts';
+import { whyNoGang } from '#core/placement/gang.ts';
 import {
   type CandidateNode,
   type DeviceWant,
@@ -24,10 +25,12 @@ import {
   place,
   wantsByClass,
 } from '#core/placement/place.ts';
-import type { Reservation, ReservationCreate } from '#core/reservations/contract.ts';
+import { type Reservation, type ReservationCreate, START_SECONDS_MAX } from '#core/reservations/contract.ts';
+
 import { isContention, sqlProblem } from '#db/sql-problem.ts';
 import { admissionOf, type RequestContext } from '../context.ts';
 import { type KnownPool, knownPool } from './known-pools.ts';
+import { narrowed } from './narrow.ts';
 import * as sql from './queries.ts';
 
 /** Times an admission is tried again after losing its devices to somebody else. */
@@ -38,6 +41,12 @@ const PAGE = 32;
 /** Nodes that a refusal is explained with: by their summaries, or device by device. */
 const SUMMARIES = 1000;
 const SAMPLE = 100;
+
+/** As the database's clock saw it at admission. */
+const BAD_START: Readonly<Record<string, string>> = {
+  past: 'must be in the future; leave it out to begin at once',
+  far: `must be at most ${START_SECONDS_MAX / 86_400} days ahead`,
+};
 
 type Create = z.output<typeof ReservationCreate>;
 type View = z.input<typeof Reservation>;
@@ -51,18 +60,6 @@ function draftId(tenantId: string, identityId: string, key: string) {
   );
 }
 
-/** What SQL can narrow by: attributes that must equal a value. The lead class first. */
-function narrowed(wants: readonly DeviceWant[]): sql.NarrowWant[] {
-  const lead = leadClass(wants);
-  return Object.entries(wantsByClass(wants))
-    .map(([deviceClass, count]) => {
-      const parts = wants.filter((w) => w.class === deviceClass);
-      const equals = parts.length > 1 ? [] : (parts[0]?.selectors ?? []).filter((s) => s.op === 'equals');
-      return { class: deviceClass, count, equals: Object.fromEntries(equals.map((s) => [s.attribute, s.value])) };
-    })
-    .sort((a, b) => Number(b.class === lead) - Number(a.class === lead) || (a.class < b.class ? -1 : 1));
-}
-
 /** Pages through candidates until some node fits. The first page usually came with the draft. */
 async function proposalsFor(
   ctx: RequestContext,
@@ -72,31 +69,49 @@ async function proposalsFor(
   const choose =
     ctx.placer ?? ((wants: readonly DeviceWant[], nodes: readonly CandidateNode[]) => place(wants, nodes).proposals);
   let page = first;
-  let after: { free: number; nodeId: string } | null = null;
-  for (let i = 0; i < PAGES_MAX; i++) {
-    page ??= await sql.candidates(ctx.db, body.poolId, narrowed(body.devices), after, PAGE);
-    const proposals = choose(body.devices, page);
-    if (proposals.length > 0) return proposals;
-    if (page.length < PAGE) return [];
-    const last: CandidateNode & { rank: number } = page[page.length - 1]!;
-    after = { free: last.rank, nodeId: last.nodeId };
+  for (const any of [false, true]) {
+    let after: { free: number; nodeId: string } | null = null;
+    for (let i = 0; i < PAGES_MAX; i++) {
+      page ??= await sql.candidates(ctx.db, body.poolId, narrowed(body.devices), body, { any, after, limit: PAGE });
+      const proposals = choose(body.devices, page);
+      if (proposals.length > 0) return proposals;
+      if (page.length < PAGE) break;
+      const last: CandidateNode & { rank: number } = page[page.length - 1]!;
+      after = { free: last.rank, nodeId: last.nodeId };
+      page = undefined;
+    }
     page = undefined;
   }
   return [];
 }
 
-/** Why nothing fits, over a bounded part of the pool: from the summaries, or device by device where selectors matter. */
-export async function whyNot(db: Database, poolId: string, wants: readonly DeviceWant[]) {
+/** What must be free, and when. */
+export interface Asked extends sql.Window {
+  readonly poolId: string;
+  readonly devices: readonly DeviceWant[];
+  readonly gang?: { readonly nodes: number; readonly sameLabel?: string } | undefined;
+}
+
+/** Why nothing fits, over a bounded part of the pool: from the summaries, or device by device where that is not enough. */
+export async function whyNot(db: Database, asked: Asked) {
+  const wants = asked.devices;
   const counts = wantsByClass(wants);
-  if (!hasSelectors(wants)) return sql.refusals(db, poolId, counts, SUMMARIES);
-  const answer = place(wants, await sql.sample(db, poolId, Object.keys(counts), SAMPLE));
+  if (asked.gang === undefined && asked.start === undefined && !hasSelectors(wants))
+    return sql.refusals(db, asked.poolId, counts, SUMMARIES);
+  const nodes = await sql.sample(db, asked.poolId, Object.keys(counts), asked, SAMPLE);
+  if (asked.gang !== undefined) return whyNoGang(counts, nodes, asked.gang);
+  const answer = place(wants, nodes);
   return { free: answer.free, reasons: answer.refused };
 }
 
-async function refuse(ctx: RequestContext, body: Create): Promise<never> {
-  const wanted = Object.values(wantsByClass(body.devices)).reduce((a, b) => a + b, 0);
-  const { free, reasons } = await whyNot(ctx.db, body.poolId, body.devices);
-  throw problem('CAPACITY_UNAVAILABLE', `no node of the pool can hold ${wanted} device(s) now`, {
+async function refuse(ctx: RequestContext, asked: Asked): Promise<never> {
+  const each = Object.values(wantsByClass(asked.devices)).reduce((a, b) => a + b, 0);
+  const wanted = each * (asked.gang?.nodes ?? 1);
+  const { free, reasons } = await whyNot(ctx.db, asked);
+  const when = asked.start === undefined ? 'now' : `from ${asked.start} for ${asked.durationSeconds} s`;
+  const whom =
+    asked.gang === undefined ? 'no node of the pool can' : `no ${asked.gang.nodes} whole nodes of the pool can`;
+  throw problem('CAPACITY_UNAVAILABLE', `${whom} hold ${wanted} device(s) ${when}`, {
     wanted,
     free,
     reasons: reasons.length > 0 ? reasons : [{ code: 'NO_NODES', message: 'the pool has no nodes yet', nodes: 0 }],
@@ -109,7 +124,8 @@ export async function create(ctx: RequestContext, input: { body: Create }): Prom
   if (key === undefined) throw problem('IDEMPOTENCY_KEY_REQUIRED', 'reservations.create needs an Idempotency-Key');
   const { tenantId, identityId } = ctx.caller;
   const wants = wantsByClass(body.devices);
-  const bySelectors = hasSelectors(body.devices) || ctx.placer !== undefined;
+  const nodes = body.gang?.nodes ?? 1;
+  const bySelectors = body.gang === undefined && (hasSelectors(body.devices) || ctx.placer !== undefined);
   const context = admissionOf(ctx);
   const id = draftId(tenantId, identityId, key);
 
@@ -124,8 +140,10 @@ export async function create(ctx: RequestContext, input: { body: Create }): Prom
     attributes: {
       binding: body.binding,
       durationSeconds: body.durationSeconds,
-      devices: Object.values(wants).reduce((a, b) => a + b, 0),
-      gpus: wants['gpu'] ?? 0,
+      devices: nodes * Object.values(wants).reduce((a, b) => a + b, 0),
+      gpus: nodes * (wants['gpu'] ?? 0),
+      ...(body.gang === undefined ? {} : { nodes }),
+      ...(body.start === undefined ? {} : { start: body.start }),
       ...(body.name === undefined ? {} : { name: body.name }),
       ...(body.leaseSeconds === undefined ? {} : { leaseSeconds: body.leaseSeconds }),
     },
@@ -143,7 +161,7 @@ export async function create(ctx: RequestContext, input: { body: Create }): Prom
     });
   const admission = ({ policyEpoch }: Decision): sql.AdmitArgs => ({
     id,
-    allocationId: newId('allocation'),
+    allocationIds: Array.from({ length: nodes }, () => newId('allocation')),
     wants,
     lead: leadClass(body.devices),
     context,
@@ -215,13 +233,15 @@ async function decidedAhead(
 function admitted(ctx: RequestContext, id: string, answer: sql.AdmitAnswer<View>): View | undefined {
   if (!answer.done) {
     if (answer.why === 'gone') throw problem('CONTENTION', 'the draft was dropped meanwhile');
+    const wrong = BAD_START[answer.why];
+    if (wrong !== undefined) {
+      throw problem('INVALID_REQUEST', `start: ${wrong}`, { errors: [{ field: 'start', message: wrong }] });
+    }
     return undefined;
   }
-  if (answer.nodeId !== undefined) {
-    ctx.poke([
-      { kind: 'nodes.spec', key: answer.nodeId },
-      { kind: 'reservations', key: id },
-    ]);
+  if (answer.replayed === undefined) {
+    const nodes = answer.reservation.allocations.map((a) => ({ kind: 'nodes.spec', key: a.nodeId }));
+    ctx.poke([...nodes, { kind: 'reservations', key: id }]);
   }
   return answer.reservation;
 }

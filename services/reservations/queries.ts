@@ -2,7 +2,7 @@
 import type { Sql } from '#core/kernel/database.ts';
 import type { PlacementReason } from '#core/kernel/errors.ts';
 import type { Instant } from '#core/kernel/time.ts';
-import type { CandidateNode, Proposal } from '#core/placement/place.ts';
+import type { CandidateNode, DeviceWant, Proposal } from '#core/placement/place.ts';
 import type { AttributeValue } from '#core/placement/selectors.ts';
 import type { ObservedAllocation } from '#core/reservations/plan.ts';
 import type { ReservationState } from '#core/reservations/states.ts';
@@ -26,6 +26,8 @@ export interface DraftArgs {
   readonly labels?: Readonly<Record<string, string>>;
   readonly binding: string;
   readonly devices: unknown;
+  readonly gang?: { readonly nodes: number; readonly sameLabel?: string };
+  readonly start?: Instant;
   readonly durationSeconds: number;
   readonly leaseSeconds?: number;
   readonly context: unknown;
@@ -49,7 +51,8 @@ export async function draft<V>(db: Sql, args: DraftArgs): Promise<DraftAnswer<V>
 
 export interface AdmitArgs {
   readonly id: string;
-  readonly allocationId: string;
+  /** One a node. */
+  readonly allocationIds: readonly string[];
   readonly policyEpoch?: number;
   readonly wants: Readonly<Record<string, number>>;
   readonly lead: string;
@@ -60,8 +63,8 @@ export interface AdmitArgs {
 }
 
 export type AdmitAnswer<V> =
-  | { readonly done: true; readonly reservation: V; readonly nodeId?: string; readonly replayed?: true }
-  | { readonly done: false; readonly why: 'no-fit' | 'gone' };
+  | { readonly done: true; readonly reservation: V; readonly replayed?: true }
+  | { readonly done: false; readonly why: 'no-fit' | 'gone' | 'past' | 'far' };
 
 /** Both in one round trip, on attributes that IAM allowed ahead; without `admitted` the draft has others. */
 export async function createAhead<V>(
@@ -83,17 +86,36 @@ export async function admit<V>(db: Sql, args: AdmitArgs): Promise<AdmitAnswer<V>
   return row!.a;
 }
 
+/** From when devices are wanted (undefined: at once) and for how long. */
+export interface Window {
+  readonly start?: Instant;
+  readonly durationSeconds: number;
+}
+
+const windowArgs = (w: Window) => [w.start ?? null, w.durationSeconds] as const;
+const DURING = (start: number, seconds: number) =>
+  `tstzrange(coalesce($${start}::timestamptz, compute_now()),
+     coalesce($${start}::timestamptz, compute_now()) + make_interval(secs => $${seconds}), '[)')`;
+
+/** `any`: also nodes whose devices others have booked for other times, after those with enough that are nobody's. */
 export async function candidates(
   db: Sql,
   poolId: string,
   wants: readonly NarrowWant[],
-  after: { free: number; nodeId: string } | null,
-  limit: number,
+  window: Window,
+  page: { readonly any: boolean; readonly after: { free: number; nodeId: string } | null; readonly limit: number },
 ): Promise<readonly (CandidateNode & { rank: number })[]> {
   const [row] = await read<{ c: readonly (CandidateNode & { rank: number })[] }>(
     db,
-    'select placement_candidates($1, $2, $3, $4) as c',
-    [poolId, JSON.stringify(wants), after === null ? null : JSON.stringify(after), limit],
+    `select placement_candidates($1, $2, $3, $4, ${DURING(5, 6)}, $5::timestamptz is null, $7) as c`,
+    [
+      poolId,
+      JSON.stringify(wants),
+      page.after === null ? null : JSON.stringify(page.after),
+      page.limit,
+      ...windowArgs(window),
+      page.any,
+    ],
   );
   return row!.c;
 }
@@ -102,13 +124,14 @@ export async function sample(
   db: Sql,
   poolId: string,
   classes: readonly string[],
+  window: Window,
   limit: number,
 ): Promise<CandidateNode[]> {
-  const [row] = await read<{ c: CandidateNode[] }>(db, 'select placement_sample($1, $2, $3) as c', [
-    poolId,
-    classes,
-    limit,
-  ]);
+  const [row] = await read<{ c: CandidateNode[] }>(
+    db,
+    `select placement_sample($1, $2, $3, ${DURING(4, 5)}, $4::timestamptz is null) as c`,
+    [poolId, classes, limit, ...windowArgs(window)],
+  );
   return row!.c;
 }
 
@@ -137,7 +160,9 @@ export interface ReservationRow<V> extends Record<string, unknown> {
   readonly starts_at: Instant | null;
   readonly ends_at: Instant | null;
   readonly lease_seconds: number | null;
-  readonly devices: readonly { class: string; count: number }[];
+  readonly devices: readonly DeviceWant[];
+  readonly gang: { readonly nodes: number; readonly sameLabel?: string; readonly replace: boolean } | null;
+  readonly duration_seconds: number;
   readonly attributes: Record<string, string | number | boolean>;
   readonly now: Instant;
 }
@@ -146,7 +171,7 @@ export async function byId<V>(db: Sql, id: string): Promise<ReservationRow<V> | 
   const [row] = await read<ReservationRow<V>>(
     db,
     `select reservation_json(r.id) as view, r.tenant_id, r.identity_id, r.pool_id, r.state, r.state_version, r.starts_at,
-       r.ends_at, r.lease_seconds, r.devices, coalesce(z.attributes, '{}') as attributes, compute_now() as now
+       r.ends_at, r.lease_seconds, r.devices, r.gang, r.duration_seconds, coalesce(z.attributes, '{}') as attributes, compute_now() as now
      from reservations r left join authz_resources z on z.id = r.id and z.type = 'compute-reservation' where r.id = $1`,
     [id],
   );
@@ -183,17 +208,30 @@ export async function list<V>(db: Sql, f: ListFilter): Promise<{ view: V; create
 export async function lock(tx: Sql, id: string): Promise<ReservationRow<never> | undefined> {
   const [row] = await tx.query<ReservationRow<never>>(
     `select null as view, tenant_id, identity_id, pool_id, state, state_version, starts_at, ends_at, lease_seconds,
-       devices, '{}'::jsonb as attributes, compute_now() as now
+       devices, gang, duration_seconds, '{}'::jsonb as attributes, compute_now() as now
      from reservations where id = $1 for update`,
     [id],
   );
   return row;
 }
 
+/** From when on somebody else has booked one of the reservation's devices; null: nobody has. */
+export async function bookedFrom(tx: Sql, id: string): Promise<Instant | null> {
+  const [row] = await tx.query<{ at: Instant | null }>(
+    `select min(lower(n.during)) as at
+     from allocations a join device_bookings b on b.allocation_id = a.id and b.released_at is null
+     join device_bookings n on n.device_no = b.device_no and n.released_at is null and lower(n.during) > lower(b.during)
+     where a.reservation_id = $1`,
+    [id],
+  );
+  return row!.at;
+}
+
 export interface ObservedRow extends Record<string, unknown> {
   readonly tenant_id: string;
   readonly state: ReservationState;
   readonly created_at: Instant;
+  readonly starts_at: Instant | null;
   readonly ends_at: Instant | null;
   readonly lease_expires_at: Instant | null;
   readonly changed_at: Instant;
@@ -208,13 +246,18 @@ export interface ObservedRow extends Record<string, unknown> {
 export async function observe(db: Sql, id: string): Promise<ObservedRow | undefined> {
   const [row] = await read<ObservedRow>(
     db,
-    `select r.tenant_id, r.state, r.created_at, r.ends_at, r.lease_expires_at, r.state_changed_at as changed_at,
+    `select r.tenant_id, r.state, r.created_at, r.starts_at, r.ends_at, r.lease_expires_at, r.state_changed_at as changed_at,
        steady_now() as now, compute_now() > steady_now() as doubtful,
        coalesce((select jsonb_agg(jsonb_strip_nulls(jsonb_build_object(
            'allocationId', a.id, 'nodeId', a.node_id, 'nodeName', n.name, 'specGeneration', a.spec_generation,
            'releaseGeneration', a.release_generation, 'observedGeneration', n.observed_generation,
            'connectivity', n.connectivity,
-           'fenced', n.fenced_at is not null and n.fenced_at >= a.created_at, 'released', a.released_at is not null)) order by a.id)
+           'fenced', n.fenced_at is not null and n.fenced_at >= a.created_at, 'released', a.released_at is not null,
+           'held', a.held_at is not null, 'triedAt', instant((a.ailing ->> 'triedAt')::timestamptz),
+           'ailing', case when r.state = 'scheduled' then allocation_ailing(a.id) else '[]' end,
+           'heldBy', case when r.state = 'scheduled' then (
+             select h.reservation_id from device_bookings b join devices d on d.no = b.device_no join allocations h on h.id = d.allocation_id
+             where b.allocation_id = a.id limit 1) end)) order by a.id)
          from allocations a join nodes n on n.id = a.node_id where a.reservation_id = r.id), '[]') as allocations
      from reservations r where r.id = $1`,
     [id],
@@ -233,4 +276,65 @@ export async function history(
     `select event, from_state, to_state, actor, reason, at from state_history where subject_id = $1 order by seq`,
     [id],
   );
+}
+
+/** An allocation as the API shows it, what is wrong with it, and what was told of that. */
+export async function ailingAllocation<P>(
+  tx: Sql,
+  id: string,
+  allocationId: string,
+): Promise<{ old: P; why: readonly string[]; told: readonly string[] | null }> {
+  const [row] = await tx.query<{ old: P; why: readonly string[]; told: readonly string[] | null }>(
+    `select x as old, allocation_ailing($2) as why, (select ailing -> 'why' from allocations where id = $2) as told
+     from jsonb_array_elements(reservation_json($1) -> 'allocations') x where x ->> 'id' = $2`,
+    [id, allocationId],
+  );
+  return row!;
+}
+
+export async function noteAiling(tx: Sql, allocationId: string, why: readonly string[]): Promise<void> {
+  await tx.query(
+    `update allocations set ailing = jsonb_build_object('why', $2::jsonb, 'triedAt', steady_now()) where id = $1`,
+    [allocationId, JSON.stringify(why)],
+  );
+}
+
+interface Taking {
+  readonly id: string;
+  readonly allocationId: string;
+  readonly wants: Readonly<Record<string, number>>;
+}
+
+/** Takes one node for the window of a reservation that is scheduled, its former node first. */
+export async function takeSingle<P>(
+  tx: Sql,
+  t: Taking & { readonly formerNode: string; readonly lead: string },
+): Promise<P | undefined> {
+  const [row] = await tx.query<{ taken: P | null }>(
+    `select coalesce(node_take(id, tenant_id, pool_id, w, $2, $3, $4, null, false),
+       single_take(id, tenant_id, pool_id, w, $2, $4, $5, false)) as taken
+     from (select *, tstzrange(starts_at, ends_at, '[)') as w from reservations where id = $1) r`,
+    [t.id, t.allocationId, t.formerNode, JSON.stringify(t.wants), t.lead],
+  );
+  return row!.taken ?? undefined;
+}
+
+export async function takeProposal<P>(tx: Sql, t: Taking & Proposal): Promise<P | undefined> {
+  const [row] = await tx.query<{ taken: P | null }>(
+    `select node_take(id, tenant_id, pool_id, tstzrange(starts_at, ends_at, '[)'), $2, $3, $4, $5::bigint[], false) as taken
+     from reservations where id = $1`,
+    [t.id, t.allocationId, t.nodeId, JSON.stringify(t.wants), t.deviceNos],
+  );
+  return row!.taken ?? undefined;
+}
+
+/** Takes one whole node in place of a gang's member, equal in number of devices and in the gang's label. */
+export async function takeMember<P>(tx: Sql, t: Taking & { readonly formerNode: string }): Promise<P | undefined> {
+  const [row] = await tx.query<{ taken: P | null }>('select gang_member($1, $2, $3, $4) as taken', [
+    t.id,
+    t.allocationId,
+    t.formerNode,
+    JSON.stringify(t.wants),
+  ]);
+  return row!.taken ?? undefined;
 }

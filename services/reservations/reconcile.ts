@@ -1,11 +1,14 @@
 /** The verbs of the `reservations` reconciler: observe, and one act for each step that the plan can name. */
+import type { Json } from '#core/kernel/canonical-json.ts';
+import { problem } from '#core/kernel/errors.ts';
 import type { Instant } from '#core/kernel/time.ts';
 import type { ReservationStep } from '#core/reservations/plan.ts';
 import { reservationStates } from '#core/reservations/states.ts';
 import { type MutationContext, mutate, type Tx } from '#db/mutate.ts';
 import { observe } from './observe.ts';
 import * as sql from './queries.ts';
-import { abandon, beginRelease } from './verbs.ts';
+import { repair } from './repair.ts';
+import { abandon, beginRelease, cancel } from './verbs.ts';
 
 export type StepTaken =
   | { readonly kind: 'gone' }
@@ -46,6 +49,22 @@ async function act(tx: Tx, id: string, tenantId: string, todo: ReservationStep):
         data: { reason: todo.reason },
       });
       break;
+    case 'cancel':
+      await cancel(tx, id, tenantId, todo.reason);
+      tx.audit({
+        tenantId,
+        action: 'compute:reservations:release',
+        type: 'compute-reservation',
+        id,
+        data: { reason: todo.reason },
+      });
+      break;
+    case 'repair':
+      await repair(tx, id, todo.allocationIds);
+      break;
+    case 'begin':
+      await begin(tx, id, tenantId);
+      break;
     case 'activate': {
       await tx.transition(reservationStates, id, 'activate');
       await tx.query('update reservations set activated_at = compute_now() where id = $1', [id]);
@@ -67,4 +86,24 @@ async function act(tx: Tx, id: string, tenantId: string, todo: ReservationStep):
       break;
   }
   return { kind: 'did', what: todo.do };
+}
+
+/** All devices pass into its hands; refused whole, and looked at again, while somebody still has one of them. */
+async function begin(tx: Tx, id: string, tenantId: string): Promise<void> {
+  const begun = await tx.query<{ node_id: string; begun: boolean }>(
+    `select a.node_id, allocation_begin(a.id) as begun
+     from (select id, node_id from allocations where reservation_id = $1 order by node_id, id) a`,
+    [id],
+  );
+  if (!begun.every((a) => a.begun)) throw problem('CONTENTION', 'a device is held again');
+  await tx.transition(reservationStates, id, 'begin');
+  // One that begins late has its first lease whole.
+  await tx.query(
+    'update reservations set lease_expires_at = compute_now() + make_interval(secs => lease_seconds) where id = $1',
+    [id],
+  );
+  for (const a of begun) tx.wake('nodes.spec', a.node_id);
+  const view = await sql.view<Json>(tx, id);
+  tx.emit({ type: 'reservation.booked', tenantId, kind: 'reservation', id, data: view });
+  tx.wake('reservations', id);
 }

@@ -5,14 +5,13 @@ import { problem } from '#core/kernel/errors.ts';
 import { parseId } from '#core/kernel/ids.ts';
 import { allowedEvents } from '#core/kernel/state-table.ts';
 import { addSeconds, toMillis } from '#core/kernel/time.ts';
-import type { DeviceWant } from '#core/placement/place.ts';
 import type { Reservation } from '#core/reservations/contract.ts';
 import { reservationStates } from '#core/reservations/states.ts';
 import { fingerprintOf, once } from '#db/idempotency.ts';
 import { mutate, type Tx } from '#db/mutate.ts';
 import { mutationOf, type RequestContext, scopeOf } from '../context.ts';
 import { type After, keysetPage, type PageInput, requireCollection } from '../verbs.ts';
-import { whyNot } from './admit.ts';
+import { type Asked, whyNot } from './admit.ts';
 import { observe } from './observe.ts';
 import * as sql from './queries.ts';
 
@@ -88,12 +87,16 @@ export function renew(ctx: RequestContext, input: { id: string; body: { duration
         errors: [{ field: 'durationSeconds', message: 'needed where the reservation was made without leaseSeconds' }],
       });
     }
+    const limit = await sql.bookedFrom(tx, input.id);
     const asked = durationSeconds === undefined ? row.ends_at! : addSeconds(row.now, durationSeconds);
     const endsAt = toMillis(asked) > toMillis(row.ends_at!) ? asked : row.ends_at!;
     if (toMillis(endsAt) - toMillis(row.starts_at!) > WINDOW_SECONDS_MAX * 1000) {
       throw problem('INVALID_REQUEST', 'a reservation lasts at most 366 days from its start', {
         errors: [{ field: 'durationSeconds', message: 'would end more than 366 days after the start' }],
       });
+    }
+    if (limit !== null && toMillis(endsAt) > toMillis(limit)) {
+      throw problem('CONFLICT', `a device is booked from ${limit}: it can be prolonged until then`);
     }
     await tx.query(
       `update reservations set ends_at = $2, lease_expires_at = $3::timestamptz + make_interval(secs => lease_seconds)
@@ -127,6 +130,7 @@ export function renew(ctx: RequestContext, input: { id: string; body: { duration
 export function release(ctx: RequestContext, input: { id: string }): Promise<View> {
   return change(ctx, input.id, 'release', { id: input.id }, async (tx, row) => {
     if (row.state === 'draft') await abandon(tx, input.id, row.tenant_id, 'released before it was admitted');
+    else if (row.state === 'scheduled') await cancel(tx, input.id, row.tenant_id, 'released');
     else if (row.state === 'booked' || row.state === 'active')
       await beginRelease(tx, input.id, row.tenant_id, 'released');
     else return;
@@ -145,15 +149,30 @@ export async function abandon(tx: Tx, id: string, tenantId: string, reason: stri
   tx.wake('reservations', id);
 }
 
+/** A window that has not begun is given up: nothing was held, so everything is free at once. */
+export async function cancel(tx: Tx, id: string, tenantId: string, reason: string): Promise<void> {
+  await tx.transition(reservationStates, id, 'cancel', reason);
+  await tx.query('update reservations set ended_at = steady_now(), released_at = compute_now() where id = $1', [id]);
+  await tx.query(
+    'select allocation_settle(a.id) from (select id from allocations where reservation_id = $1 order by node_id, id) a',
+    [id],
+  );
+  tx.emit({ type: 'reservation.released', tenantId, kind: 'reservation', id, data: { id, reason } });
+  tx.wake('reservations', id);
+}
+
 /** The end begins: metering stops, the machines are told to let go. The devices stay booked until they did. */
 export async function beginRelease(tx: Tx, id: string, tenantId: string, reason: string): Promise<void> {
   await tx.transition(reservationStates, id, 'release', reason);
   // By the steady time: nobody pays for what a jump of the clock would add.
   await tx.query('update reservations set ended_at = least(steady_now(), ends_at) where id = $1', [id]);
-  // Held until the machine let go, however long that takes: an end that has passed must not make the atom look free.
+  // Held until the machine let go, however long that takes: an end that has passed must not make the atom look free. A
+  // window that others booked behind it stays theirs; it begins when the machine has let go.
   await tx.query(
-    `update device_bookings b set during = tstzrange(lower(b.during), null, '[)') from allocations a
-     where a.reservation_id = $1 and b.allocation_id = a.id and b.released_at is null`,
+    `update device_bookings b set during = tstzrange(lower(b.during), (
+         select min(lower(n.during)) from device_bookings n
+         where n.device_no = b.device_no and n.released_at is null and lower(n.during) > lower(b.during)), '[)')
+     from allocations a where a.reservation_id = $1 and b.allocation_id = a.id and b.released_at is null`,
     [id],
   );
   const rows = await tx.query<{ id: string; node_id: string }>(
@@ -174,10 +193,7 @@ export async function explain(ctx: RequestContext, input: { id: string }) {
   const { found } = await authorized(ctx, input.id, 'explain');
   const [observed, history] = await Promise.all([observe(ctx.db, input.id), sql.history(ctx.db, input.id)]);
   const { row, step } = observed!;
-  const reasons =
-    found.state === 'draft'
-      ? (await whyNot(ctx.db, found.pool_id, found.devices as readonly DeviceWant[])).reasons
-      : [];
+  const reasons = found.state === 'draft' ? (await whyNot(ctx.db, askedOf(found))).reasons : [];
   return {
     id: input.id,
     state: found.state,
@@ -194,3 +210,11 @@ export async function explain(ctx: RequestContext, input: { id: string }) {
     })),
   };
 }
+
+const askedOf = (row: sql.ReservationRow<View>): Asked => ({
+  poolId: row.pool_id,
+  devices: row.devices,
+  durationSeconds: row.duration_seconds,
+  ...(row.gang === null ? {} : { gang: row.gang }),
+  ...(row.starts_at === null ? {} : { start: row.starts_at }),
+});

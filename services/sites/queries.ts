@@ -66,7 +66,7 @@ export async function spreadRegion(tx: Sql, id: string, region: string | null): 
        union all select id, 'compute-node' from nodes where site_id = $1
        union all select d.id, 'compute-device' from devices d join nodes n on n.id = d.node_id where n.site_id = $1
        union all select r.id, 'compute-reservation' from reservations r join pools p on p.id = r.pool_id
-         where p.site_id = $1 and r.state in ('draft', 'booked', 'active', 'releasing')) x
+         where p.site_id = $1 and r.state in ('draft', 'scheduled', 'booked', 'active', 'releasing')) x
      where z.id = x.id and z.type = x.type`,
     [id, region],
   );

@@ -8,8 +8,14 @@ const CHECKS = {
     where a.released_at is null and b.released_at is null`,
   'a device held by an allocation has no live booking of it, or the reverse': `
     select coalesce(d.id, b.device_no::text) as what from devices d full join
-      (select * from device_bookings where released_at is null) b on b.device_no = d.no and b.allocation_id = d.allocation_id
+      (select b.* from device_bookings b join allocations a on a.id = b.allocation_id
+        where b.released_at is null and a.held_at is not null) b on b.device_no = d.no and b.allocation_id = d.allocation_id
     where (d.allocation_id is not null and b.device_no is null) or (b.device_no is not null and d.id is null)`,
+  'the claims of a device differ from the bookings of it that have not begun': `
+    select d.id as what from devices d left join (
+      select b.device_no, count(*) as n from device_bookings b join allocations a on a.id = b.allocation_id
+      where b.released_at is null and a.held_at is null group by 1) c on c.device_no = d.no
+    where d.claims <> coalesce(c.n, 0)`,
   'quota in use differs from what is held': `
     select q.tenant_id || '/' || q.resource as what from quotas q left join (
       select a.tenant_id, a.pool_id, d.class, count(*) as n from device_bookings b
@@ -22,16 +28,17 @@ const CHECKS = {
   'a capacity summary differs from its devices': `
     select c.node_id || '/' || c.class as what from node_capacity c join (
       select node_id, class, count(*) filter (where allocation_id is not null) as held,
-        count(*) filter (where bookable and present and health = 'healthy' and allocation_id is null) as free
+        count(*) filter (where bookable and present and health = 'healthy' and allocation_id is null and claims = 0) as free,
+        count(*) filter (where bookable and present and health = 'healthy' and allocation_id is null and claims > 0) as claimed
       from devices group by 1, 2) d on d.node_id = c.node_id and d.class = c.class
-    where c.allocated <> d.held or c.free <> d.free`,
+    where c.allocated <> d.held or c.free <> d.free or c.claimed <> d.claimed`,
   'a live allocation of a reservation that is over, or none for one that is not': `
     select r.id as what from reservations r where
       (r.state in ('released', 'abandoned', 'draft') and exists (select 1 from allocations a where a.reservation_id = r.id and a.released_at is null))
-      or (r.state in ('booked', 'active') and not exists (select 1 from allocations a where a.reservation_id = r.id and a.released_at is null))`,
+      or (r.state in ('scheduled', 'booked', 'active') and not exists (select 1 from allocations a where a.reservation_id = r.id and a.released_at is null))`,
   'a booking without its event, or an event without its booking': `
     select coalesce(h.subject_id, e.subject_id) as what from
-      (select subject_id from state_history where machine = 'reservation' and event = 'admit') h
+      (select subject_id from state_history where machine = 'reservation' and event in ('admit', 'begin')) h
       full join (select subject_id from events where type = 'reservation.booked') e on e.subject_id = h.subject_id
     where h.subject_id is null or e.subject_id is null`,
   'metered seconds differ from the integral of the holding': `
