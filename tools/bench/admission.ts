@@ -94,7 +94,14 @@ async function functionArm(url: string, world: AdmissionWorld, clients: number):
         context,
         attributes: { gpus: 1 },
       };
-      const admit = { id, allocationIds: [newId('allocation')], wants: { gpu: 1 }, lead: 'gpu', context, actor: 'bench' };
+      const admit = {
+        id,
+        allocationIds: [newId('allocation')],
+        wants: { gpu: 1 },
+        lead: 'gpu',
+        context,
+        actor: 'bench',
+      };
       const [row] = await db.query<{ done: boolean }>(
         `select (reservation_create($1, $2, $3) #>> '{admitted,done}')::boolean as done`,
         [JSON.stringify(draft), expected, JSON.stringify(admit)],
