@@ -113,18 +113,29 @@ begin
   if locked < (select count(*) from jsonb_object_keys(p_wants)) then
     return null;
   end if;
-  -- What is to be held at once takes what is nobody's first; a window to come keeps that for others.
-  select array_agg(no order by no), bool_and(idle) into taken, plain from (
-    select o.no, o.idle, row_number() over (partition by o.class order by o.idle <> p_hold, o.slot, o.no) as i,
-      (p_wants ->> o.class)::int as n
-    from (
-      select d.no, d.class, d.slot, d.allocation_id is null and d.claims = 0 as idle from devices d
+  -- What is nobody's, by far the most frequent answer, needs no look at bookings.
+  if p_hold then
+    select array_agg(no order by no), true into taken, plain from (
+      select d.no, row_number() over (partition by d.class order by d.slot, d.no) as i, (p_wants ->> d.class)::int as n
+      from devices d
       where d.node_id = p_node and p_wants ? d.class and d.bookable and d.present and d.health = 'healthy'
-        and (p_devices is null or d.no = any (p_devices))
-        and (d.allocation_id is null and d.claims = 0
-          or (not p_hold or d.allocation_id is null) and not exists (
-            select 1 from device_bookings b where b.device_no = d.no and b.released_at is null and b.during && p_during))) o) f
-  where f.i <= f.n;
+        and d.allocation_id is null and d.claims = 0 and (p_devices is null or d.no = any (p_devices))) f
+    where f.i <= f.n;
+  end if;
+  -- A window to come leaves what is nobody's to others where it can.
+  if coalesce(cardinality(taken), 0) <> wanted then
+    select array_agg(no order by no), bool_and(idle) into taken, plain from (
+      select o.no, o.idle, row_number() over (partition by o.class order by o.idle <> p_hold, o.slot, o.no) as i,
+        (p_wants ->> o.class)::int as n
+      from (
+        select d.no, d.class, d.slot, d.allocation_id is null and d.claims = 0 as idle from devices d
+        where d.node_id = p_node and p_wants ? d.class and d.bookable and d.present and d.health = 'healthy'
+          and (p_devices is null or d.no = any (p_devices))
+          and (d.allocation_id is null and d.claims = 0
+            or (not p_hold or d.allocation_id is null) and not exists (
+              select 1 from device_bookings b where b.device_no = d.no and b.released_at is null and b.during && p_during))) o) f
+    where f.i <= f.n;
+  end if;
   if coalesce(cardinality(taken), 0) <> wanted then
     return null;
   end if;

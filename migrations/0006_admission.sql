@@ -58,20 +58,26 @@ begin
   select * into r from reservations where id = r.id;
   view := reservation_view(r, taken);
   perform emit(case when hold then 'reservation.booked' else 'reservation.scheduled' end, r.tenant_id, 'reservation', r.id, view, p ->> 'traceparent');
-  if hold then
-    perform wake('nodes.spec', a ->> 'nodeId') from jsonb_array_elements(taken) a order by a ->> 'nodeId';
-    perform wake('reservations', r.id);
-  else
+  if not hold then
     perform wake('reservations', r.id, greatest(at, r.starts_at - interval '15 minutes'));
+  else
+    if r.gang is null then
+      perform wake('nodes.spec', taken -> 0 ->> 'nodeId');
+    else
+      perform wake('nodes.spec', a ->> 'nodeId') from jsonb_array_elements(taken) a order by a ->> 'nodeId';
+    end if;
+    perform wake('reservations', r.id);
   end if;
   perform audit(r.tenant_id, 'compute:reservations:create', 'compute-reservation', r.id, 'allow', p -> 'context',
-    jsonb_build_object('nodeIds', (select jsonb_agg(a -> 'nodeId') from jsonb_array_elements(taken) a)));
+    jsonb_build_object('nodeIds', jsonb_path_query_array(taken, '$[*].nodeId')));
   -- Last, since the row stays locked through the commit; sorted, so that two admissions never wait crosswise.
-  for w in
-    select d ->> 'class' as class, count(*) as n from jsonb_array_elements(taken) a, jsonb_array_elements(a -> 'devices') d
-    group by 1 order by 1
-  loop
-    perform quota_charge(r.tenant_id, r.pool_id, w.class, w.n);
+  if r.gang is not null then
+    select jsonb_object_agg(class, n) into wants from (
+      select d ->> 'class' as class, count(*) as n
+      from jsonb_array_elements(taken) a, jsonb_array_elements(a -> 'devices') d group by 1) c;
+  end if;
+  for w in select key, value::bigint as n from jsonb_each_text(wants) order by key loop
+    perform quota_charge(r.tenant_id, r.pool_id, w.key, w.n);
   end loop;
   return jsonb_build_object('done', true, 'reservation', view);
 end $$;
