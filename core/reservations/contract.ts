@@ -62,23 +62,35 @@ export const Gang = z
   })
   .meta({ id: 'Gang' });
 
+/** What is wanted, and when: what an admission and a question about capacity have in common. */
+export const asked = {
+  poolId: id('pool'),
+  devices: z
+    .array(DeviceRequest)
+    .min(1)
+    .max(16)
+    .refine((d) => d.reduce((a, x) => a + x.count, 0) <= DEVICES_MAX, `at most ${DEVICES_MAX} devices in all`)
+    .meta({
+      description:
+        'What is wanted, all on one node; of a gang, what each node must have at least, and is then booked whole',
+    }),
+  gang: Gang.optional(),
+  start: instant
+    .optional()
+    .meta({ description: 'When the window begins: UTC, at most 366 days ahead; at once where it is not given' }),
+  durationSeconds,
+};
+export const WHOLE_NODES = {
+  path: ['devices'],
+  message: 'a gang takes whole nodes: selectors on devices have no place in it',
+};
+/** False for a gang that asks for single devices of its nodes. */
+export const wholeNodes = (r: { gang?: unknown; devices: readonly { selectors?: readonly unknown[] | undefined }[] }) =>
+  r.gang === undefined || !r.devices.some((d) => d.selectors !== undefined && d.selectors.length > 0);
+
 export const ReservationCreate = z
   .strictObject({
-    poolId: id('pool'),
-    devices: z
-      .array(DeviceRequest)
-      .min(1)
-      .max(16)
-      .refine((d) => d.reduce((a, x) => a + x.count, 0) <= DEVICES_MAX, `at most ${DEVICES_MAX} devices in all`)
-      .meta({
-        description:
-          'What is wanted, all on one node; of a gang, what each node must have at least, and is then booked whole',
-      }),
-    gang: Gang.optional(),
-    start: instant
-      .optional()
-      .meta({ description: 'When the window begins: UTC, at most 366 days ahead; at once where it is not given' }),
-    durationSeconds,
+    ...asked,
     leaseSeconds: z
       .number()
       .int('expected whole seconds')
@@ -90,10 +102,7 @@ export const ReservationCreate = z
     name: name.optional(),
     labels: labels.optional(),
   })
-  .refine((r) => r.gang === undefined || !r.devices.some((d) => d.selectors !== undefined && d.selectors.length > 0), {
-    path: ['devices'],
-    message: 'a gang takes whole nodes: selectors on devices have no place in it',
-  })
+  .refine(wholeNodes, WHOLE_NODES)
   .meta({ id: 'ReservationCreate' });
 
 export const Reservation = z

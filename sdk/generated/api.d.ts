@@ -34,6 +34,40 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/capacity/explain": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Say whether a request would fit, and why not, without asking for anything */
+        post: operations["capacity.explain"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/capacity/series": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Show what of a pool is booked and free over a time, step by step */
+        get: operations["capacity.series"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/clock": {
         parameters: {
             query?: never;
@@ -649,6 +683,82 @@ export interface components {
                 /** @description Bookable devices that the inventory knows */
                 total: number;
             }[];
+        };
+        CapacityAnswer: {
+            /** @description Whether a reservation like this would find its devices at this instant */
+            fits: boolean;
+            /** @description Devices of the wanted classes that are open for the window, where nothing fits */
+            free: number;
+            /** @description Why not, most nodes first; empty where it fits */
+            reasons: {
+                code: string;
+                example?: string;
+                message: string;
+                nodes: number;
+            }[];
+        };
+        CapacityQuestion: {
+            /** @description What is wanted, all on one node; of a gang, what each node must have at least, and is then booked whole */
+            devices: components["schemas"]["DeviceRequest"][];
+            /**
+             * @description Whole seconds, 60 to 366 days; a day is 86,400 seconds
+             * @example 3600
+             */
+            durationSeconds: number;
+            gang?: components["schemas"]["Gang"];
+            /**
+             * @description Id of a pool
+             * @example pool_01h2xcejqtf2nbrexx3vqjhp41
+             */
+            poolId: string;
+            /**
+             * Format: date-time
+             * @description When the window begins: UTC, at most 366 days ahead; at once where it is not given
+             * @example 2026-12-01T10:00:00Z
+             */
+            start?: string;
+        };
+        CapacitySeries: {
+            /**
+             * Format: date-time
+             * @description Instant, RFC 3339 with an offset
+             * @example 2026-12-01T10:00:00Z
+             */
+            from: string;
+            /**
+             * @description Id of a pool
+             * @example pool_01h2xcejqtf2nbrexx3vqjhp41
+             */
+            poolId: string;
+            resources: {
+                /** @description One a step, the last one possibly shorter */
+                points: {
+                    /** @description Healthy devices on schedulable nodes, as of now */
+                    allocatable: number;
+                    /**
+                     * Format: date-time
+                     * @description Instant, RFC 3339 with an offset
+                     * @example 2026-12-01T10:00:00Z
+                     */
+                    at: string;
+                    /** @description Nobody has them at any time in the step */
+                    available: number;
+                    /** @description Of those: held or booked at some time in the step */
+                    booked: number;
+                }[];
+                /**
+                 * @description Class of a device
+                 * @enum {string}
+                 */
+                resource: "gpu" | "gpu.mig" | "gpu.slot" | "nic.vf" | "disk" | "node";
+            }[];
+            stepSeconds: number;
+            /**
+             * Format: date-time
+             * @description Instant, RFC 3339 with an offset
+             * @example 2026-12-01T10:00:00Z
+             */
+            to: string;
         };
         ClockState: {
             /**
@@ -1533,6 +1643,185 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Capacity"];
+                };
+            };
+            /** @description INVALID_REQUEST */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description UNAUTHENTICATED */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description PERMISSION_DENIED */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description NOT_FOUND */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description RATE_LIMITED */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description INTERNAL */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description UNAVAILABLE */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "capacity.explain": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CapacityQuestion"];
+            };
+        };
+        responses: {
+            /** @description Done */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CapacityAnswer"];
+                };
+            };
+            /** @description INVALID_REQUEST */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description UNAUTHENTICATED */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description PERMISSION_DENIED */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description NOT_FOUND */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description RATE_LIMITED */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description INTERNAL */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description UNAVAILABLE */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "capacity.series": {
+        parameters: {
+            query: {
+                /** @description By default now */
+                from?: string;
+                /** @description Id of a pool */
+                poolId: string;
+                /** @description Length of one step; at most 1000 steps in all */
+                stepSeconds?: number;
+                /** @description By default a day after `from`; at most 366 days */
+                to?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CapacitySeries"];
                 };
             };
             /** @description INVALID_REQUEST */

@@ -60,19 +60,25 @@ function draftId(tenantId: string, identityId: string, key: string) {
   );
 }
 
+/** What must be free, and when. */
+export interface Asked extends sql.Window {
+  readonly poolId: string;
+  readonly devices: readonly DeviceWant[];
+  readonly gang?: { readonly nodes: number; readonly sameLabel?: string } | undefined;
+}
+
 /** Pages through candidates until some node fits. The first page usually came with the draft. */
 async function proposalsFor(
-  ctx: RequestContext,
-  body: Create,
+  db: Database,
+  body: Asked,
   first: readonly (CandidateNode & { rank: number })[] | undefined,
+  choose: NonNullable<RequestContext['placer']> = (wants, nodes) => place(wants, nodes).proposals,
 ): Promise<readonly Proposal[]> {
-  const choose =
-    ctx.placer ?? ((wants: readonly DeviceWant[], nodes: readonly CandidateNode[]) => place(wants, nodes).proposals);
   let page = first;
   for (const any of [false, true]) {
     let after: { free: number; nodeId: string } | null = null;
     for (let i = 0; i < PAGES_MAX; i++) {
-      page ??= await sql.candidates(ctx.db, body.poolId, narrowed(body.devices), body, { any, after, limit: PAGE });
+      page ??= await sql.candidates(db, body.poolId, narrowed(body.devices), body, { any, after, limit: PAGE });
       const proposals = choose(body.devices, page);
       if (proposals.length > 0) return proposals;
       if (page.length < PAGE) break;
@@ -85,13 +91,6 @@ async function proposalsFor(
   return [];
 }
 
-/** What must be free, and when. */
-export interface Asked extends sql.Window {
-  readonly poolId: string;
-  readonly devices: readonly DeviceWant[];
-  readonly gang?: { readonly nodes: number; readonly sameLabel?: string } | undefined;
-}
-
 /** Why nothing fits, over a bounded part of the pool: from the summaries, or device by device where that is not enough. */
 export async function whyNot(db: Database, asked: Asked) {
   const wants = asked.devices;
@@ -102,6 +101,13 @@ export async function whyNot(db: Database, asked: Asked) {
   if (asked.gang !== undefined) return whyNoGang(counts, nodes, asked.gang);
   const answer = place(wants, nodes);
   return { free: answer.free, reasons: answer.refused };
+}
+
+/** Whether it would find its devices at this instant. */
+export async function fits(db: Database, asked: Asked): Promise<boolean> {
+  if (asked.gang === undefined && hasSelectors(asked.devices))
+    return (await proposalsFor(db, asked, undefined)).length > 0;
+  return sql.fits(db, { ...asked, wants: wantsByClass(asked.devices), lead: leadClass(asked.devices) });
 }
 
 async function refuse(ctx: RequestContext, asked: Asked): Promise<never> {
@@ -186,7 +192,7 @@ export async function create(ctx: RequestContext, input: { body: Create }): Prom
   const decision = await decide(attributes);
   let page = drafted.candidates ?? undefined;
   for (let attempt = 1; ; attempt++) {
-    const proposals = bySelectors ? await proposalsFor(ctx, body, page) : undefined;
+    const proposals = bySelectors ? await proposalsFor(ctx.db, body, page, ctx.placer) : undefined;
     page = undefined;
     if (proposals?.length === 0) return refuse(ctx, body);
     try {

@@ -4,6 +4,7 @@ import type { Handlers } from '../context.ts';
 import { create } from './admit.ts';
 import { explain, get, list, release, renew } from './verbs.ts';
 
+export { type Asked, fits, whyNot } from './admit.ts';
 export { type StepTaken, step } from './reconcile.ts';
 export { create, explain, get, list, release, renew };
 

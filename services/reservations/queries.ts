@@ -150,6 +150,33 @@ export async function refusals(
   return row!.r;
 }
 
+/** Whether a request without selectors would find its nodes. */
+export async function fits(
+  db: Sql,
+  a: Window & {
+    readonly poolId: string;
+    readonly gang?: { readonly nodes: number; readonly sameLabel?: string | undefined } | undefined;
+    readonly wants: Readonly<Record<string, number>>;
+    readonly lead: string;
+  },
+): Promise<boolean> {
+  const args = [a.poolId, JSON.stringify(a.wants), a.lead, ...windowArgs(a)];
+  const [row] =
+    a.gang === undefined
+      ? await read<{ fits: boolean }>(
+          db,
+          `select coalesce(node_candidate($1, $2, $3, '{}'),
+             node_window($1, $2, $3, '{}', ${DURING(4, 5)}, $4::timestamptz is null, $4::timestamptz is null, null)) is not null as fits`,
+          args,
+        )
+      : await read<{ fits: boolean }>(
+          db,
+          `select gang_nodes($1, $2, $3, $6, $7, ${DURING(4, 5)}, $4::timestamptz is null) is not null as fits`,
+          [...args, a.gang.nodes, a.gang.sameLabel ?? null],
+        );
+  return row!.fits;
+}
+
 export interface ReservationRow<V> extends Record<string, unknown> {
   readonly view: V;
   readonly tenant_id: string;

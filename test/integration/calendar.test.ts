@@ -320,6 +320,52 @@ describe('hardware that goes bad before the start', () => {
   });
 });
 
+describe('capacity over a time', () => {
+  const series = (q: object = {}) => api.call(owner, 'capacity.series', { poolId: fleet.poolId, ...q });
+  const points = async (q: object = {}) => (await series(q)).resources[0]!.points.map((p) => p.booked);
+
+  test('each step counts the devices that somebody has at some time in it, each once', async () => {
+    const held = await reserve({ seconds: 7200 });
+    const first = await reserve({ start: 3600, seconds: 1800, count: 2 });
+    const second = await reserve({ start: 5400, seconds: 1800, count: 2 });
+    const q = { from: now, to: at(4 * 3600) };
+    const both = new Set([...deviceIds(first), ...deviceIds(second)]).size;
+    expect(await points(q)).toEqual([1, 1 + both, 0, 0]);
+    expect(await points({ ...q, stepSeconds: 1800 })).toEqual([1, 1, 3, 3, 0, 0, 0, 0]);
+    expect((await series(q)).resources[0]!.points[3]).toEqual({
+      at: expect.any(String),
+      allocatable: 4,
+      booked: 0,
+      available: 4,
+    });
+    await node(`cordoned = true, cordon_reason = 'fan'`, held.allocations[0]!.nodeId);
+    expect((await series(q)).resources[0]!.points[0]!.allocatable).toBe(2);
+    await node('cordoned = false, cordon_reason = null', held.allocations[0]!.nodeId);
+    await cancelAll(held, first, second);
+    expect(await points(q)).toEqual([0, 0, 0, 0]);
+  });
+
+  test('what is no time, or too many steps, is refused by the field', async () => {
+    await expect(series({ from: now, to: now })).rejects.toMatchObject({ body: { errors: [{ field: 'to' }] } });
+    await expect(series({ from: now, to: at(-1) })).rejects.toMatchObject({ body: { errors: [{ field: 'to' }] } });
+    await expect(series({ from: now, to: at(90 * 86_400), stepSeconds: 60 })).rejects.toMatchObject({
+      body: { errors: [expect.objectContaining({ field: 'stepSeconds' })] },
+    });
+  });
+
+  test('a question is answered as the request would be, and takes nothing', async () => {
+    const ask = (a: Ask) => api.call(owner, 'capacity.explain', { body: body(a) as never });
+    expect(await ask({ count: 2 })).toEqual({ fits: true, free: 0, reasons: [] });
+    const all = [await reserve({ start: 3600, count: 2 }), await reserve({ start: 3600, count: 2 })];
+    expect(await ask({ seconds: 3600, count: 2 })).toMatchObject({ fits: true });
+    expect(await ask({ seconds: 3601 })).toMatchObject({ fits: false, reasons: [{ code: 'DEVICES_BOOKED' }] });
+    expect(await ask({ start: 7000 })).toMatchObject({ fits: false, reasons: [{ code: 'DEVICES_IN_USE' }] });
+    expect(await ask({ start: 7200 })).toMatchObject({ fits: true });
+    expect(await gpus()).toMatchObject({ allocated: 0, reserved: 4 });
+    await cancelAll(...all);
+  });
+});
+
 test('bookings for the same windows at once: never two for one device, and all that can be served are', async () => {
   const starts = [3600, 5400, 7200];
   const asks = Array.from({ length: 48 }, (_, i) => reserve({ start: starts[i % 3]!, seconds: 1800 }));

@@ -128,6 +128,8 @@ describe.each(answered)('%s', (name, operation) => {
 test('a pool that one may not see is not there, whatever is asked of it', async () => {
   for (const name of [
     'capacity.get',
+    'capacity.series',
+    'capacity.explain',
     'quotas.get',
     'quotas.set',
     'joinTokens.create',

@@ -52,6 +52,10 @@ export const REQUESTS: { readonly [N in OperationName]?: Request } = {
   'nodes.uncordon': (t) => ({ id: t.nodeId }),
   'devices.list': nothing,
   'capacity.get': (t) => ({ poolId: t.poolId }),
+  'capacity.series': (t) => ({ poolId: t.poolId }),
+  'capacity.explain': (t) => ({
+    body: { poolId: t.poolId, devices: [{ class: 'gpu', count: 1 }], durationSeconds: 600 },
+  }),
   'reservations.create': (t) => ({
     body: { poolId: t.poolId, devices: [{ class: 'gpu', count: 1 }], durationSeconds: 600 },
   }),
