@@ -33,6 +33,7 @@ export const CONSTRAINTS: Readonly<Record<string, ConstraintMeaning>> = {
   pools_class: invalid('class', 'must be metal-host, metal-dedicated, vps-host or provider'),
   pools_sharing: invalid('sharing', 'must be exclusive, mig, time-slice or mps'),
   pools_placer: invalid('placer', 'must be inline or pool-lease'),
+  pools_spot_notice: invalid('spotNoticeSeconds', 'must be 0 to 3600 seconds'),
   pool_offers_once: conflict('the pool is offered to this tenant already; update that offer'),
   pool_offers_pool_exists: conflict('the pool is still offered'),
   quotas_used_not_negative: bug('more was refunded than charged'),

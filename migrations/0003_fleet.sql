@@ -23,6 +23,8 @@ create table pools (
   gpu_model text,
   sharing text not null default 'exclusive',
   placer text not null default 'inline',
+  -- How long a spot reservation goes on after somebody who pays the full price was promised its devices.
+  spot_notice_seconds int not null default 120,
   labels jsonb not null default '{}',
   version bigint not null default 1,
   created_at timestamptz not null default compute_now(),
@@ -31,6 +33,7 @@ create table pools (
   constraint pools_site_exists foreign key (site_id) references sites (id),
   constraint pools_class check (class in ('metal-host', 'metal-dedicated', 'vps-host', 'provider')),
   constraint pools_sharing check (sharing in ('exclusive', 'mig', 'time-slice', 'mps')),
+  constraint pools_spot_notice check (spot_notice_seconds between 0 and 3600),
   constraint pools_placer check (placer in ('inline', 'pool-lease'))
 );
 create index pools_site on pools (site_id);

@@ -20,6 +20,10 @@ create table reservations (
   devices jsonb not null,
   -- {nodes, sameLabel?}; null: one node.
   gang jsonb,
+  -- Gives way, with notice, to a request that is not spot where nothing else fits.
+  spot boolean not null default false,
+  -- When it was told to give way; it ends at ends_at.
+  preempted_at timestamptz,
   duration_seconds bigint not null,
   lease_seconds bigint,
   -- Of a draft: the start that was asked for, or null for at once.
@@ -68,6 +72,8 @@ create table device_bookings (
   device_no bigint not null,
   allocation_id text not null,
   during tstzrange not null,
+  -- Of a spot reservation that was not told to give way.
+  spot boolean not null default false,
   released_at timestamptz,
   constraint device_bookings_pk primary key (allocation_id, device_no),
   constraint device_bookings_window_not_empty check (not isempty(during)),
@@ -105,7 +111,7 @@ create index usage_windows_tenant on usage_windows (tenant_id, hour, allocation_
 create function reservation_view(r reservations, allocations jsonb) returns jsonb language sql stable as $$
   select jsonb_strip_nulls(jsonb_build_object(
     'id', r.id, 'tenantId', r.tenant_id, 'poolId', r.pool_id, 'name', r.name, 'state', r.state, 'reason', r.state_reason,
-    'gang', r.gang, 'binding', r.binding, 'durationSeconds', r.duration_seconds, 'leaseSeconds', r.lease_seconds,
+    'gang', r.gang, 'spot', nullif(r.spot, false), 'preemptedAt', instant(r.preempted_at), 'binding', r.binding, 'durationSeconds', r.duration_seconds, 'leaseSeconds', r.lease_seconds,
     'startsAt', instant(r.starts_at), 'endsAt', instant(r.ends_at), 'leaseExpiresAt', instant(r.lease_expires_at), 'createdAt', instant(r.created_at),
     'activatedAt', instant(r.activated_at), 'releasedAt', instant(r.released_at))) || jsonb_build_object(
     'labels', r.labels, 'devices', r.devices, 'version', r.state_version, 'allocations', allocations)
@@ -135,7 +141,7 @@ $$;
 
 -- Round trip 1 of an admission: writes the request as a draft, so that policies decide on a row that exists, or finds
 -- the row that an earlier try with the same key wrote.
--- p = {id, tenantId, identityId, key, fingerprint, poolId, name, labels, binding, devices, gang, start, durationSeconds,
+-- p = {id, tenantId, identityId, key, fingerprint, poolId, name, labels, binding, devices, gang, spot, start, durationSeconds,
 --      leaseSeconds, context}
 -- Where selectors must be matched, p.candidates asks for the nodes to match them on (see placement_candidates).
 -- Answers {found: 'new'|'draft'|'stored'|'mismatch'|'no-pool', id?, now, attributes?, candidates?, stored?}.
@@ -151,9 +157,10 @@ begin
   attributes := jsonb_strip_nulls((p -> 'attributes') || jsonb_build_object('pool', pool.id, 'class', pool.class, 'site', pool.site_id,
     'model', pool.gpu_model, 'region', (select s.iam_region from sites s where s.id = pool.site_id)));
   insert into reservations (id, tenant_id, identity_id, idempotency_key, fingerprint, pool_id, name, labels, binding,
-      devices, gang, starts_at, duration_seconds, lease_seconds, context)
+      devices, gang, spot, starts_at, duration_seconds, lease_seconds, context)
     select p ->> 'id', p ->> 'tenantId', p ->> 'identityId', p ->> 'key', p ->> 'fingerprint', pool.id, p ->> 'name',
-      coalesce(p -> 'labels', '{}'), p ->> 'binding', p -> 'devices', p -> 'gang', (p ->> 'start')::timestamptz, (p ->> 'durationSeconds')::bigint,
+      coalesce(p -> 'labels', '{}'), p ->> 'binding', p -> 'devices', p -> 'gang', coalesce((p ->> 'spot')::boolean, false),
+      (p ->> 'start')::timestamptz, (p ->> 'durationSeconds')::bigint,
       (p ->> 'leaseSeconds')::bigint, p -> 'context'
     where pool.id is not null
     on conflict do nothing
@@ -187,7 +194,7 @@ begin
     'attributes', attributes,
     'candidates', case when p ? 'candidates' then placement_candidates(pool.id, p -> 'candidates', null, 32, tstzrange(
       coalesce(r.starts_at, compute_now()), coalesce(r.starts_at, compute_now()) + make_interval(secs => r.duration_seconds), '[)'),
-      r.starts_at is null, false) end);
+      r.starts_at is null, false, false) end);
 end $$;
 
 -- Charges a tenant for n of a resource, or raises BC013 with what stood in the way. The row stays locked until commit.

@@ -5,12 +5,13 @@
 -- index walk finds at any fleet size; the second looks at bookings, node by node, once the first found nothing.
 
 -- A node with its devices, as place() reads it.
-create function candidate_json(p_node text, p_classes text[], p_during tstzrange, p_hold boolean) returns jsonb language sql stable as $$
+create function candidate_json(p_node text, p_classes text[], p_during tstzrange, p_hold boolean, p_over_spot boolean default false) returns jsonb language sql stable as $$
   select jsonb_build_object('nodeId', n.id, 'name', n.name, 'reasons', to_jsonb(n.unschedulable_reasons), 'devices', coalesce((
     select jsonb_agg(jsonb_build_object('no', d.no, 'class', d.class, 'slot', d.slot, 'attributes', d.attributes,
       'free', d.bookable and d.present and d.health = 'healthy' and (d.allocation_id is null and d.claims = 0
         or (not p_hold or d.allocation_id is null) and not exists (
-          select 1 from device_bookings b where b.device_no = d.no and b.released_at is null and b.during && p_during)))
+          select 1 from device_bookings b where b.device_no = d.no and b.released_at is null and b.during && p_during
+            and not (p_over_spot and b.spot))))
       order by d.class, d.slot, d.no)
     from devices d where d.node_id = n.id and d.class = any (p_classes)), '[]'))
   from nodes n where n.id = p_node
@@ -21,7 +22,7 @@ $$;
 -- nobody's at all, best fit first; true: every other node of the pool too, by id. Behind p_after.
 -- p_wants = [{class, count, equals: {attribute: value}}], lead first; p_after = {free, nodeId} or null.
 create function placement_candidates(p_pool text, p_wants jsonb, p_after jsonb, p_limit int, p_during tstzrange, p_hold boolean,
-  p_any boolean) returns jsonb language plpgsql stable as $$
+  p_any boolean, p_over_spot boolean) returns jsonb language plpgsql stable as $$
 declare
   lead constant text := p_wants -> 0 ->> 'class';
   n constant int := (p_wants -> 0 ->> 'count')::int;
@@ -41,7 +42,7 @@ begin
                 and d.allocation_id is null and d.claims = 0 and d.attributes @> coalesce(w -> 'equals', '{}')))
         order by c.free, c.node_id limit p_limit) c);
   end if;
-  return (select coalesce(jsonb_agg(candidate_json(c.node_id, classes, p_during, p_hold)
+  return (select coalesce(jsonb_agg(candidate_json(c.node_id, classes, p_during, p_hold, p_over_spot)
       || jsonb_build_object('rank', 0) order by c.node_id), '[]')
     from (
       select c.node_id from node_capacity c
@@ -53,7 +54,7 @@ begin
             where d.node_id = c.node_id and d.class = w ->> 'class' and d.bookable and d.present and d.health = 'healthy'
               and (not p_hold or d.allocation_id is null) and d.attributes @> coalesce(w -> 'equals', '{}')
               and not exists (select 1 from device_bookings b
-                where b.device_no = d.no and b.released_at is null and b.during && p_during)))
+                where b.device_no = d.no and b.released_at is null and b.during && p_during and not (p_over_spot and b.spot))))
       order by c.node_id limit p_limit) c);
 end $$;
 
@@ -95,8 +96,30 @@ $$;
 -- count}; p_devices = the device numbers to take, or null for the first open ones. Returns the allocation as
 -- reservation_json() shows it, or null when the node cannot hold the request or somebody is booking on it (nothing was
 -- changed then).
+-- What would be lost if the spot reservation that has a device gave way: seconds of work of all its devices, then the
+-- younger one first, as one sortable text; null when none has it in this window.
+create function spot_loss(p_device bigint, p_during tstzrange) returns text language sql stable as $$
+  select to_char(floor(extract(epoch from compute_now() - coalesce(a.active_at, compute_now())))
+      * (select count(*) from device_bookings x where x.allocation_id = a.id), 'FM000000000000')
+    || to_char(1e12 - floor(extract(epoch from a.created_at)), 'FM000000000000') || a.id
+  from device_bookings b join allocations a on a.id = b.allocation_id
+  where b.device_no = p_device and b.released_at is null and b.spot and b.during && p_during limit 1
+$$;
+
+-- Tells a spot reservation to give way at p_at: its books end then, to the microsecond at which the next one's begin.
+create function spot_preempt(p_reservation text, p_at timestamptz) returns void language plpgsql as $$
+declare
+  r reservations;
+begin
+  update reservations set ends_at = p_at, preempted_at = compute_now() where id = p_reservation returning * into r;
+  update device_bookings b set during = tstzrange(lower(b.during), p_at, '[)'), spot = false
+    from allocations a where a.reservation_id = r.id and b.allocation_id = a.id and b.released_at is null;
+  perform emit('reservation.preempted', r.tenant_id, 'reservation', r.id, jsonb_build_object('id', r.id, 'endsAt', instant(p_at)));
+  perform wake('reservations', r.id);
+end $$;
+
 create function node_take(p_reservation text, p_tenant text, p_pool text, p_during tstzrange, p_allocation text, p_node text,
-  p_wants jsonb, p_devices bigint[], p_hold boolean) returns jsonb language plpgsql as $$
+  p_wants jsonb, p_devices bigint[], p_hold boolean, p_spot boolean, p_over_spot boolean) returns jsonb language plpgsql as $$
 declare
   wanted int := (select sum(value::int) from jsonb_each_text(p_wants));
   locked int;
@@ -125,23 +148,31 @@ begin
   -- A window to come leaves what is nobody's to others where it can.
   if coalesce(cardinality(taken), 0) <> wanted then
     select array_agg(no order by no), bool_and(idle) into taken, plain from (
-      select o.no, o.idle, row_number() over (partition by o.class order by o.idle <> p_hold, o.slot, o.no) as i,
+      select o.no, o.idle, row_number() over (partition by o.class order by o.idle <> p_hold, o.lost nulls first, o.slot, o.no) as i,
         (p_wants ->> o.class)::int as n
       from (
-        select d.no, d.class, d.slot, d.allocation_id is null and d.claims = 0 as idle from devices d
+        select d.no, d.class, d.slot, d.allocation_id is null and d.claims = 0 as idle,
+          case when p_over_spot then spot_loss(d.no, p_during) end as lost
+        from devices d
         where d.node_id = p_node and p_wants ? d.class and d.bookable and d.present and d.health = 'healthy'
           and (p_devices is null or d.no = any (p_devices))
           and (d.allocation_id is null and d.claims = 0
             or (not p_hold or d.allocation_id is null) and not exists (
-              select 1 from device_bookings b where b.device_no = d.no and b.released_at is null and b.during && p_during))) o) f
+              select 1 from device_bookings b where b.device_no = d.no and b.released_at is null and b.during && p_during
+                and not (p_over_spot and b.spot)))) o) f
     where f.i <= f.n;
   end if;
   if coalesce(cardinality(taken), 0) <> wanted then
     return null;
   end if;
+  if p_over_spot then
+    perform spot_preempt(v.reservation_id, lower(p_during)) from (
+      select distinct a.reservation_id from device_bookings b join allocations a on a.id = b.allocation_id
+      where b.device_no = any (taken) and b.released_at is null and b.spot and b.during && p_during order by 1) v;
+  end if;
   -- A plain insert into a table with a GiST EXCLUDE deadlocks under contention; DO NOTHING inserts speculatively.
-  insert into device_bookings (device_no, allocation_id, during)
-    select u.no, p_allocation, p_during from unnest(taken) as u (no) order by u.no
+  insert into device_bookings (device_no, allocation_id, during, spot)
+    select u.no, p_allocation, p_during, p_spot from unnest(taken) as u (no) order by u.no
     on conflict do nothing;
   get diagnostics booked = row_count;
   if booked <> wanted then
@@ -217,9 +248,35 @@ begin
   return null;
 end $$;
 
+-- The node where a request fits if spot reservations give way, and where the least work is lost.
+create function node_over_spot(p_pool text, p_wants jsonb, p_lead text, p_during tstzrange) returns text language sql stable as $$
+  with fits as (
+    select k.node_id from node_capacity k
+    where k.pool_id = p_pool and k.class = p_lead and k.schedulable and k.allocatable >= (p_wants ->> p_lead)::int
+      and exists (select 1 from devices d join device_bookings b on b.device_no = d.no and b.released_at is null and b.spot
+        where d.node_id = k.node_id and d.class = p_lead)
+      and not exists (
+        select 1 from jsonb_each_text(p_wants) w where w.value::int > (
+          select count(*) from devices d
+          where d.node_id = k.node_id and d.class = w.key and d.bookable and d.present and d.health = 'healthy'
+            and not exists (select 1 from device_bookings b
+              where b.device_no = d.no and b.released_at is null and b.during && p_during and not b.spot)))),
+  losing as (
+    select f.node_id, x.lost from fits f cross join lateral (
+      select spot_loss(d.no, p_during) as lost,
+        row_number() over (partition by d.class order by spot_loss(d.no, p_during) nulls first) as i, (p_wants ->> d.class)::int as n
+      from devices d
+      where d.node_id = f.node_id and p_wants ? d.class and d.bookable and d.present and d.health = 'healthy'
+        and not exists (select 1 from device_bookings b
+          where b.device_no = d.no and b.released_at is null and b.during && p_during and not b.spot)) x
+    where x.i <= x.n and x.lost is not null group by 1, 2)
+  select node_id from losing group by node_id
+  order by sum(left(lost, 12)::bigint), array_agg(lost order by lost), node_id limit 1
+$$;
+
 -- One node for a request without selectors, taken; null when there is none.
 create function single_take(p_reservation text, p_tenant text, p_pool text, p_during tstzrange, p_allocation text, p_wants jsonb,
-  p_lead text, p_hold boolean) returns jsonb language plpgsql as $$
+  p_lead text, p_hold boolean, p_spot boolean) returns jsonb language plpgsql as $$
 declare
   node text;
   skip text[] := '{}';
@@ -229,14 +286,14 @@ begin
   if not p_hold then
     node := node_window(p_pool, p_wants, p_lead, skip, p_during, false, true, 64);
     if node is not null then
-      taken := node_take(p_reservation, p_tenant, p_pool, p_during, p_allocation, node, p_wants, null, false);
+      taken := node_take(p_reservation, p_tenant, p_pool, p_during, p_allocation, node, p_wants, null, false, p_spot, false);
     end if;
   end if;
   for attempt in 1..5 loop
     exit when taken is not null;
     node := node_walk(p_pool, p_wants, p_lead, skip);
     exit when node is null;
-    taken := node_take(p_reservation, p_tenant, p_pool, p_during, p_allocation, node, p_wants, null, p_hold);
+    taken := node_take(p_reservation, p_tenant, p_pool, p_during, p_allocation, node, p_wants, null, p_hold, p_spot, false);
     skip := skip || node;
   end loop;
   -- Locked is not full: before a refusal, wait for those who are booking and look again.
@@ -246,7 +303,7 @@ begin
       node_window(p_pool, p_wants, p_lead, '{}', p_during, p_hold, p_hold, null));
     exit when node is null;
     perform 1 from node_capacity where node_id = node and p_wants ? class order by class for update;
-    taken := node_take(p_reservation, p_tenant, p_pool, p_during, p_allocation, node, p_wants, null, p_hold);
+    taken := node_take(p_reservation, p_tenant, p_pool, p_during, p_allocation, node, p_wants, null, p_hold, p_spot, false);
   end loop;
   return taken;
 end $$;
@@ -294,7 +351,7 @@ begin
   for i in 1..cardinality(nodes) loop
     -- Whole: all that the node has of what was asked for.
     select jsonb_object_agg(class, total) into wants from node_capacity where node_id = nodes[i] and p_wants ? class;
-    one := node_take(r.id, r.tenant_id, r.pool_id, during, p_allocations ->> (i - 1), nodes[i], wants, null, p_hold);
+    one := node_take(r.id, r.tenant_id, r.pool_id, during, p_allocations ->> (i - 1), nodes[i], wants, null, p_hold, r.spot, false);
     if one is null then
       raise exception 'node % of a gang was taken meanwhile', nodes[i] using errcode = '23P01', constraint = 'device_bookings_no_overlap';
     end if;
@@ -329,7 +386,7 @@ begin
     order by n.id limit 8
   loop
     perform 1 from node_capacity where node_id = node and p_wants ? class order by class for update;
-    return node_take(r.id, r.tenant_id, r.pool_id, span, p_allocation, node, p_wants, null, false);
+    return node_take(r.id, r.tenant_id, r.pool_id, span, p_allocation, node, p_wants, null, false, r.spot, false);
   end loop;
   return null;
 end $$;

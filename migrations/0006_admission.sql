@@ -3,7 +3,7 @@
 -- Round trip 2 of an admission, after IAM allowed the draft: place, book, charge, and everything that goes with it, in
 -- this one transaction. All or nothing. Its statements, and those of the functions it calls, are planned once a connection:
 -- Postgres would plan some of them anew at each call, for the same plan.
--- p = {id, allocationIds: [a node], policyEpoch?, wants: {class: n}, lead: class, proposals?: [{nodeId, deviceNos}], context, actor, traceparent?}
+-- p = {id, allocationIds: [a node], policyEpoch?, wants: {class: n}, lead: class, proposals?: [{nodeId, deviceNos}], overSpot?: true, context, actor, traceparent?}
 -- Answers {done: true, reservation} or {done: false, why: 'no-fit'|'gone'|'past'|'far'}.
 create function reservation_admit(p jsonb) returns jsonb language plpgsql
 set plan_cache_mode = force_generic_plan as $$
@@ -13,6 +13,9 @@ declare
   at timestamptz := compute_now();
   hold boolean;
   during tstzrange;
+  span tstzrange;
+  notice interval;
+  node text;
   taken jsonb;
   proposal jsonb;
   w record;
@@ -32,6 +35,12 @@ begin
     return jsonb_build_object('done', false, 'why', case when r.starts_at <= at then 'past' else 'far' end);
   end if;
   hold := r.starts_at is null;
+  notice := make_interval(secs => (select spot_notice_seconds from pools where id = r.pool_id));
+  -- Over spot, what was wanted at once begins when the notice is over.
+  if p ? 'overSpot' and hold then
+    r.starts_at := at + notice;
+    hold := false;
+  end if;
   r.starts_at := coalesce(r.starts_at, at);
   r.ends_at := r.starts_at + make_interval(secs => r.duration_seconds);
   r.lease_expires_at := r.starts_at + make_interval(secs => r.lease_seconds);
@@ -41,13 +50,29 @@ begin
   elsif p ? 'proposals' then
     for proposal in select * from jsonb_array_elements(p -> 'proposals') loop
       taken := node_take(r.id, r.tenant_id, r.pool_id, during, p -> 'allocationIds' ->> 0, proposal ->> 'nodeId', wants,
-        (select array_agg(x::bigint) from jsonb_array_elements_text(proposal -> 'deviceNos') x), hold);
+        (select array_agg(x::bigint) from jsonb_array_elements_text(proposal -> 'deviceNos') x), hold, r.spot, p ? 'overSpot');
       exit when taken is not null;
     end loop;
     taken := nullif(jsonb_build_array(taken), '[null]');
   else
     taken := nullif(jsonb_build_array(single_take(r.id, r.tenant_id, r.pool_id, during,
-      p -> 'allocationIds' ->> 0, wants, p ->> 'lead', hold)), '[null]');
+      p -> 'allocationIds' ->> 0, wants, p ->> 'lead', hold, r.spot)), '[null]');
+  end if;
+  -- Nothing else fits: spot reservations give way, if there is the time to tell them.
+  if taken is null and not r.spot and r.gang is null and not p ? 'proposals' and (hold or r.starts_at >= at + notice) then
+    span := case when hold then tstzrange(at + notice, at + notice + make_interval(secs => r.duration_seconds), '[)') else during end;
+    node := node_over_spot(r.pool_id, wants, p ->> 'lead', span);
+    if node is not null then
+      perform 1 from node_capacity where node_id = node and wants ? class order by class for update;
+      taken := nullif(jsonb_build_array(node_take(r.id, r.tenant_id, r.pool_id, span, p -> 'allocationIds' ->> 0, node, wants, null,
+        false, false, true)), '[null]');
+      if taken is not null and hold then
+        hold := false;
+        r.starts_at := lower(span);
+        r.ends_at := upper(span);
+        r.lease_expires_at := r.starts_at + make_interval(secs => r.lease_seconds);
+      end if;
+    end if;
   end if;
   if taken is null then
     return jsonb_build_object('done', false, 'why', 'no-fit');

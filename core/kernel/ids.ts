@@ -38,9 +38,17 @@ export const ID_PREFIXES = {
 export type IdKind = keyof typeof ID_PREFIXES;
 export type Id<K extends IdKind> = string & { readonly __id: K };
 
+let source: (() => Uint8Array) | undefined;
+
+/** For simulations, whose every run must make the same ids: 16 bytes an id, or undefined for ids of the time again. */
+export function takeIds(from: (() => Uint8Array) | undefined): void {
+  source = from;
+}
+
 /** A fresh id of the kind, ordered by the time of its making (UUIDv7). */
 export function newId<K extends IdKind>(kind: K): Id<K> {
-  return `${typeid(ID_PREFIXES[kind])}` as unknown as Id<K>;
+  const prefix = ID_PREFIXES[kind];
+  return `${source === undefined ? typeid(prefix) : TypeID.fromUUIDBytes(prefix, source())}` as unknown as Id<K>;
 }
 
 /** The id that 16 given bytes name: how a draft's id follows from tenant, caller and key. */

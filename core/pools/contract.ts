@@ -30,6 +30,13 @@ const gpuModel = z
   .regex(/^[a-z0-9][a-z0-9.-]{0,31}$/, 'expected up to 32 lower-case letters, digits, "." or "-"')
   .meta({ description: 'The one GPU model of the pool', example: 'h100' });
 
+const spotNoticeSeconds = z
+  .number()
+  .int('expected whole seconds')
+  .min(0)
+  .max(3600)
+  .meta({ description: 'How long a spot reservation goes on after it was told to give way' });
+
 export const Pool = z
   .object({
     id: id('pool'),
@@ -40,6 +47,7 @@ export const Pool = z
     gpuModel: gpuModel.optional(),
     sharing: Sharing,
     placer: Placer,
+    spotNoticeSeconds,
     labels,
     version,
     createdAt: instant,
@@ -54,9 +62,14 @@ export const PoolCreate = z.strictObject({
   gpuModel: gpuModel.optional(),
   sharing: Sharing.default('exclusive'),
   placer: Placer.default('inline'),
+  spotNoticeSeconds: spotNoticeSeconds.default(120),
   labels: labels.default({}),
 });
-export const PoolUpdate = z.strictObject({ name: name.optional(), labels: labels.optional() });
+export const PoolUpdate = z.strictObject({
+  name: name.optional(),
+  labels: labels.optional(),
+  spotNoticeSeconds: spotNoticeSeconds.optional(),
+});
 
 const resource = 'compute-pool';
 
@@ -111,7 +124,7 @@ export const poolOperations = {
     errors: ['NOT_FOUND', 'CONFLICT', 'VERSION_CONFLICT'],
     idempotent: true,
     etag: true,
-    help: 'Change name or labels of a pool',
+    help: 'Change name, labels or spot notice of a pool',
   }),
   'pools.delete': operation({
     name: 'pools.delete',

@@ -91,6 +91,10 @@ export const wholeNodes = (r: { gang?: unknown; devices: readonly { selectors?: 
 export const ReservationCreate = z
   .strictObject({
     ...asked,
+    spot: z.boolean().default(false).meta({
+      description:
+        "Cheaper, and gives way with the pool's notice when a request that is not spot finds its devices nowhere else",
+    }),
     leaseSeconds: z
       .number()
       .int('expected whole seconds')
@@ -103,6 +107,10 @@ export const ReservationCreate = z
     labels: labels.optional(),
   })
   .refine(wholeNodes, WHOLE_NODES)
+  .refine((r) => !r.spot || (r.gang === undefined && r.start === undefined), {
+    path: ['spot'],
+    message: 'takes what is free now on one node: neither a gang nor a start',
+  })
   .meta({ id: 'ReservationCreate' });
 
 export const Reservation = z
@@ -117,6 +125,8 @@ export const Reservation = z
     binding: z.enum(['hold']),
     devices: z.array(DeviceRequest),
     gang: Gang.optional(),
+    spot: z.boolean().optional(),
+    preemptedAt: instant.optional().meta({ description: 'When it was told to give way; it ends at endsAt' }),
     allocations: z.array(
       z.object({
         id: id('allocation'),

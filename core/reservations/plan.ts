@@ -39,6 +39,8 @@ export interface ObservedReservation {
   readonly state: ReservationState;
   readonly createdAt: Instant;
   readonly startsAt?: Instant;
+  /** It was told to give way at its end. */
+  readonly preempted?: boolean;
   readonly endsAt?: Instant;
   readonly leaseExpiresAt?: Instant;
   readonly allocations: readonly ObservedAllocation[];
@@ -54,7 +56,7 @@ export type ReservationStep =
   /** The window began: take the devices in hand. */
   | { readonly do: 'begin' }
   | { readonly do: 'activate' }
-  | { readonly do: 'release'; readonly reason: 'expired' | 'lease-lapsed' }
+  | { readonly do: 'release'; readonly reason: 'expired' | 'preempted' | 'lease-lapsed' }
   /** Free these allocations; `done` when none is left after them. */
   | {
       readonly do: 'settle';
@@ -101,11 +103,16 @@ export function planReservation(r: ObservedReservation, now: Instant): Reservati
       return planWindow(r, now);
     case 'booked':
     case 'active': {
-      if (due(r.endsAt)) return { do: 'release', reason: 'expired' };
+      if (due(r.endsAt)) return { do: 'release', reason: r.preempted === true ? 'preempted' : 'expired' };
       if (due(r.leaseExpiresAt)) return { do: 'release', reason: 'lease-lapsed' };
       const end = earliest(r.endsAt, r.leaseExpiresAt);
       if (r.state === 'active') {
-        return { do: 'wait', reason: `in use; ends at ${end} unless renewed`, recheckAt: end };
+        const how = r.preempted === true ? 'gives way' : 'ends';
+        return {
+          do: 'wait',
+          reason: `in use; ${how} at ${end}${r.preempted ? '' : ' unless renewed'}`,
+          recheckAt: end,
+        };
       }
       const missing = r.allocations.find((a) => !confirmed(a));
       if (missing === undefined) return { do: 'activate' };

@@ -25,10 +25,11 @@ export interface UsageWindow {
   readonly sealed: boolean;
 }
 
-/** The meter of a device class in a pool: `gpu.h100.hours`, `disk.hours`. */
-export function meterOf(deviceClass: string, gpuModel: string | undefined): string {
+/** The meter of a device class in a pool: `gpu.h100.hours`, `gpu.h100.spot.hours`, `disk.hours`. */
+export function meterOf(deviceClass: string, gpuModel: string | undefined, spot = false): string {
   const model = gpuModel?.toLowerCase().replaceAll(/[^a-z0-9_.-]/g, '-');
-  return deviceClass === 'gpu' && model !== undefined ? `gpu.${model}.hours` : `${deviceClass}.hours`;
+  const what = deviceClass === 'gpu' && model !== undefined ? `gpu.${model}` : deviceClass;
+  return `${what}${spot ? '.spot' : ''}.hours`;
 }
 
 /** Whole seconds between two instants, cut by truncating both to the second: windows then add up exactly. */

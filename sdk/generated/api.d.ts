@@ -326,7 +326,7 @@ export interface paths {
         delete: operations["pools.delete"];
         options?: never;
         head?: never;
-        /** Change name or labels of a pool */
+        /** Change name, labels or spot notice of a pool */
         patch: operations["pools.update"];
         trace?: never;
     };
@@ -1198,6 +1198,8 @@ export interface components {
              * @example site_01h2xcejqtf2nbrexx3vqjhp41
              */
             siteId: string;
+            /** @description How long a spot reservation goes on after it was told to give way */
+            spotNoticeSeconds: number;
             /** @description Id of a tenant of the identity service */
             tenantId: string;
             /**
@@ -1324,6 +1326,12 @@ export interface components {
              * @example pool_01h2xcejqtf2nbrexx3vqjhp41
              */
             poolId: string;
+            /**
+             * Format: date-time
+             * @description When it was told to give way; it ends at endsAt
+             * @example 2026-12-01T10:00:00Z
+             */
+            preemptedAt?: string;
             /** @description Why it is in this state, where there is more to say */
             reason?: string;
             /**
@@ -1332,6 +1340,7 @@ export interface components {
              * @example 2026-12-01T10:00:00Z
              */
             releasedAt?: string;
+            spot?: boolean;
             /**
              * Format: date-time
              * @description Instant, RFC 3339 with an offset
@@ -1375,6 +1384,11 @@ export interface components {
              * @example pool_01h2xcejqtf2nbrexx3vqjhp41
              */
             poolId: string;
+            /**
+             * @description Cheaper, and gives way with the pool's notice when a request that is not spot finds its devices nowhere else
+             * @default false
+             */
+            spot: boolean;
             /**
              * Format: date-time
              * @description When the window begins: UTC, at most 366 days ahead; at once where it is not given
@@ -3690,6 +3704,11 @@ export interface operations {
                      * @example site_01h2xcejqtf2nbrexx3vqjhp41
                      */
                     siteId: string;
+                    /**
+                     * @description How long a spot reservation goes on after it was told to give way
+                     * @default 120
+                     */
+                    spotNoticeSeconds?: number;
                 };
             };
         };
@@ -4013,6 +4032,8 @@ export interface operations {
                      * @example train-a
                      */
                     name?: string;
+                    /** @description How long a spot reservation goes on after it was told to give way */
+                    spotNoticeSeconds?: number;
                 };
             };
         };

@@ -8,6 +8,7 @@ interface MeteredRow extends Record<string, unknown> {
   readonly tenant_id: string;
   readonly pool_id: string;
   readonly gpu_model: string | null;
+  readonly spot: boolean;
   readonly active_at: Instant | null;
   readonly ended_at: Instant | null;
   /** What deadlines go by. */
@@ -24,7 +25,7 @@ export type Metered = { readonly over: true } | { readonly over: false; readonly
 export function meter(ctx: MutationContext, allocationId: string): Promise<Metered | undefined> {
   return mutate(ctx, async (tx) => {
     const [a] = await tx.query<MeteredRow>(
-      `select a.reservation_id, a.tenant_id, a.pool_id, p.gpu_model, a.active_at, a.ended_at,
+      `select a.reservation_id, a.tenant_id, a.pool_id, p.gpu_model, r.spot, a.active_at, a.ended_at,
          steady_now() as now, least(steady_now(), r.ends_at) as until,
          (select jsonb_object_agg(class, n) from (
             select d.class, count(*) as n from (
@@ -40,7 +41,7 @@ export function meter(ctx: MutationContext, allocationId: string): Promise<Meter
     // Never confirmed by the machine, never usable: nothing to pay for.
     if (a.active_at === null) return ended ? { over: true } : { over: false, next: undefined };
     const devices = Object.fromEntries(
-      Object.entries(a.devices ?? {}).map(([c, n]) => [meterOf(c, a.gpu_model ?? undefined), n]),
+      Object.entries(a.devices ?? {}).map(([c, n]) => [meterOf(c, a.gpu_model ?? undefined, a.spot), n]),
     );
     const windows = usageWindows({ from: a.active_at, to: a.ended_at ?? a.until, ended, devices });
     await tx.query(

@@ -19,6 +19,7 @@ const view = (p: sql.PoolRow): View => ({
   ...(p.gpu_model === null ? {} : { gpuModel: p.gpu_model }),
   sharing: p.sharing,
   placer: p.placer,
+  spotNoticeSeconds: p.spot_notice_seconds,
   labels: p.labels,
   version: p.version,
   createdAt: p.created_at,
@@ -113,6 +114,7 @@ export const handlers: Handlers<typeof poolOperations> = {
         ...pool,
         name: input.body.name ?? pool.name,
         labels: input.body.labels ?? pool.labels,
+        spot_notice_seconds: input.body.spotNoticeSeconds ?? pool.spot_notice_seconds,
       });
       announce(tx, changed, 'updated', 'update');
       return view(changed);

@@ -13,6 +13,7 @@ export interface PoolRow extends Record<string, unknown> {
   readonly gpu_model: string | null;
   readonly sharing: 'exclusive' | 'mig' | 'time-slice' | 'mps';
   readonly placer: 'inline' | 'pool-lease';
+  readonly spot_notice_seconds: number;
   readonly labels: Record<string, string>;
   readonly version: number;
   readonly created_at: Instant;
@@ -77,15 +78,27 @@ export async function insert(
     gpuModel?: string | undefined;
     sharing: string;
     placer: string;
+    spotNoticeSeconds: number;
     labels: object;
   },
 ): Promise<PoolRow> {
   const [row] = await tx.query<PoolRow>(
     `with p as (
-       insert into pools (id, site_id, tenant_id, name, class, gpu_model, sharing, placer, labels)
-       values ($1, $2, $3, $4, $5, $6, $7, $8, $9) returning *)
+       insert into pools (id, site_id, tenant_id, name, class, gpu_model, sharing, placer, labels, spot_notice_seconds)
+       values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) returning *)
      select p.*, ${REGION} from p`,
-    [p.id, p.siteId, p.tenantId, p.name, p.class, p.gpuModel ?? null, p.sharing, p.placer, JSON.stringify(p.labels)],
+    [
+      p.id,
+      p.siteId,
+      p.tenantId,
+      p.name,
+      p.class,
+      p.gpuModel ?? null,
+      p.sharing,
+      p.placer,
+      JSON.stringify(p.labels),
+      p.spotNoticeSeconds,
+    ],
   );
   return row!;
 }
@@ -93,9 +106,9 @@ export async function insert(
 export async function update(tx: Sql, p: PoolRow): Promise<PoolRow> {
   const [row] = await tx.query<PoolRow>(
     `with p as (
-       update pools set name = $2, labels = $3, version = version + 1, updated_at = compute_now() where id = $1 returning *)
+       update pools set name = $2, labels = $3, spot_notice_seconds = $4, version = version + 1, updated_at = compute_now() where id = $1 returning *)
      select p.*, ${REGION} from p`,
-    [p.id, p.name, JSON.stringify(p.labels)],
+    [p.id, p.name, JSON.stringify(p.labels), p.spot_notice_seconds],
   );
   return row!;
 }

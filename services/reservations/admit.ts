@@ -67,20 +67,28 @@ export interface Asked extends sql.Window {
   readonly gang?: { readonly nodes: number; readonly sameLabel?: string } | undefined;
 }
 
+interface Chosen {
+  readonly proposals: readonly Proposal[];
+  readonly overSpot?: true;
+}
+const REACHES: readonly sql.Reach[] = ['free', 'any', 'over-spot'];
+
 /** Pages through candidates until some node fits. The first page usually came with the draft. */
 async function proposalsFor(
   db: Database,
   body: Asked,
   first: readonly (CandidateNode & { rank: number })[] | undefined,
-  choose: NonNullable<RequestContext['placer']> = (wants, nodes) => place(wants, nodes).proposals,
-): Promise<readonly Proposal[]> {
+  o: { readonly overSpot?: boolean; readonly choose?: RequestContext['placer'] } = {},
+): Promise<Chosen> {
+  const choose = o.choose ?? ((wants, nodes) => place(wants, nodes).proposals);
   let page = first;
-  for (const any of [false, true]) {
+  for (const reach of REACHES) {
+    if (reach === 'over-spot' && o.overSpot !== true) break;
     let after: { free: number; nodeId: string } | null = null;
     for (let i = 0; i < PAGES_MAX; i++) {
-      page ??= await sql.candidates(db, body.poolId, narrowed(body.devices), body, { any, after, limit: PAGE });
+      page ??= await sql.candidates(db, body.poolId, narrowed(body.devices), body, { reach, after, limit: PAGE });
       const proposals = choose(body.devices, page);
-      if (proposals.length > 0) return proposals;
+      if (proposals.length > 0) return reach === 'over-spot' ? { proposals, overSpot: true } : { proposals };
       if (page.length < PAGE) break;
       const last: CandidateNode & { rank: number } = page[page.length - 1]!;
       after = { free: last.rank, nodeId: last.nodeId };
@@ -88,7 +96,7 @@ async function proposalsFor(
     }
     page = undefined;
   }
-  return [];
+  return { proposals: [] };
 }
 
 /** Why nothing fits, over a bounded part of the pool: from the summaries, or device by device where that is not enough. */
@@ -106,7 +114,7 @@ export async function whyNot(db: Database, asked: Asked) {
 /** Whether it would find its devices at this instant. */
 export async function fits(db: Database, asked: Asked): Promise<boolean> {
   if (asked.gang === undefined && hasSelectors(asked.devices))
-    return (await proposalsFor(db, asked, undefined)).length > 0;
+    return (await proposalsFor(db, asked, undefined)).proposals.length > 0;
   return sql.fits(db, { ...asked, wants: wantsByClass(asked.devices), lead: leadClass(asked.devices) });
 }
 
@@ -150,6 +158,7 @@ export async function create(ctx: RequestContext, input: { body: Create }): Prom
       gpus: nodes * (wants['gpu'] ?? 0),
       ...(body.gang === undefined ? {} : { nodes }),
       ...(body.start === undefined ? {} : { start: body.start }),
+      ...(body.spot ? { spot: true } : {}),
       ...(body.name === undefined ? {} : { name: body.name }),
       ...(body.leaseSeconds === undefined ? {} : { leaseSeconds: body.leaseSeconds }),
     },
@@ -192,13 +201,14 @@ export async function create(ctx: RequestContext, input: { body: Create }): Prom
   const decision = await decide(attributes);
   let page = drafted.candidates ?? undefined;
   for (let attempt = 1; ; attempt++) {
-    const proposals = bySelectors ? await proposalsFor(ctx.db, body, page, ctx.placer) : undefined;
+    const choice = { overSpot: !body.spot, choose: ctx.placer };
+    const chosen = bySelectors ? await proposalsFor(ctx.db, body, page, choice) : undefined;
     page = undefined;
-    if (proposals?.length === 0) return refuse(ctx, body);
+    if (chosen?.proposals.length === 0) return refuse(ctx, body);
     try {
       const answer = await sql.admit<View>(ctx.db, {
         ...admission(decision),
-        ...(proposals === undefined ? {} : { proposals }),
+        ...chosen,
       });
       const view = admitted(ctx, id, answer);
       if (view !== undefined) {
@@ -210,7 +220,7 @@ export async function create(ctx: RequestContext, input: { body: Create }): Prom
       throw sqlProblem(e);
     }
     // Proposals were made on a snapshot: others may have taken those nodes. The walk saw every node itself.
-    if (proposals === undefined || attempt >= TRIES_MAX) return refuse(ctx, body);
+    if (chosen === undefined || attempt >= TRIES_MAX) return refuse(ctx, body);
   }
 }
 

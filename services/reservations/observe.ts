@@ -14,6 +14,7 @@ export async function observe(
       state: row.state,
       createdAt: row.created_at,
       startsAt: row.starts_at ?? undefined,
+      preempted: row.preempted,
       endsAt: row.ends_at ?? undefined,
       leaseExpiresAt: row.lease_expires_at ?? undefined,
       allocations: row.allocations,

@@ -27,6 +27,7 @@ export interface DraftArgs {
   readonly binding: string;
   readonly devices: unknown;
   readonly gang?: { readonly nodes: number; readonly sameLabel?: string };
+  readonly spot?: boolean;
   readonly start?: Instant;
   readonly durationSeconds: number;
   readonly leaseSeconds?: number;
@@ -57,6 +58,8 @@ export interface AdmitArgs {
   readonly wants: Readonly<Record<string, number>>;
   readonly lead: string;
   readonly proposals?: readonly Proposal[];
+  /** The proposals take devices of spot reservations, which are told to give way. */
+  readonly overSpot?: true;
   readonly context: unknown;
   readonly actor: string;
   readonly traceparent?: string;
@@ -93,28 +96,34 @@ export interface Window {
 }
 
 const windowArgs = (w: Window) => [w.start ?? null, w.durationSeconds] as const;
-const DURING = (start: number, seconds: number) =>
-  `tstzrange(coalesce($${start}::timestamptz, compute_now()),
-     coalesce($${start}::timestamptz, compute_now()) + make_interval(secs => $${seconds}), '[)')`;
+const DURING = (start: number, seconds: number, now = 'compute_now()') =>
+  `tstzrange(coalesce($${start}::timestamptz, ${now}), coalesce($${start}::timestamptz, ${now}) + make_interval(secs => $${seconds}), '[)')`;
+/** When what is wanted at once begins where others must be told to give way first. */
+const AFTER_NOTICE = '(select compute_now() + make_interval(secs => spot_notice_seconds) from pools where id = $1)';
 
-/** `any`: also nodes whose devices others have booked for other times, after those with enough that are nobody's. */
+/** Nodes with enough that is nobody's; any with enough that is open then; or those where spot must give way for it. */
+export type Reach = 'free' | 'any' | 'over-spot';
+
+/** A page of nodes behind `after`, those that leave least over first, or by id. */
 export async function candidates(
   db: Sql,
   poolId: string,
   wants: readonly NarrowWant[],
   window: Window,
-  page: { readonly any: boolean; readonly after: { free: number; nodeId: string } | null; readonly limit: number },
+  page: { readonly reach: Reach; readonly after: { free: number; nodeId: string } | null; readonly limit: number },
 ): Promise<readonly (CandidateNode & { rank: number })[]> {
   const [row] = await read<{ c: readonly (CandidateNode & { rank: number })[] }>(
     db,
-    `select placement_candidates($1, $2, $3, $4, ${DURING(5, 6)}, $5::timestamptz is null, $7) as c`,
+    page.reach === 'over-spot'
+      ? `select placement_candidates($1, $2, $3, $4, ${DURING(5, 6, AFTER_NOTICE)}, false, true, $7) as c`
+      : `select placement_candidates($1, $2, $3, $4, ${DURING(5, 6)}, $5::timestamptz is null, $7, false) as c`,
     [
       poolId,
       JSON.stringify(wants),
       page.after === null ? null : JSON.stringify(page.after),
       page.limit,
       ...windowArgs(window),
-      page.any,
+      page.reach !== 'free',
     ],
   );
   return row!.c;
@@ -189,6 +198,7 @@ export interface ReservationRow<V> extends Record<string, unknown> {
   readonly lease_seconds: number | null;
   readonly devices: readonly DeviceWant[];
   readonly gang: { readonly nodes: number; readonly sameLabel?: string; readonly replace: boolean } | null;
+  readonly spot: boolean;
   readonly duration_seconds: number;
   readonly attributes: Record<string, string | number | boolean>;
   readonly now: Instant;
@@ -198,7 +208,7 @@ export async function byId<V>(db: Sql, id: string): Promise<ReservationRow<V> | 
   const [row] = await read<ReservationRow<V>>(
     db,
     `select reservation_json(r.id) as view, r.tenant_id, r.identity_id, r.pool_id, r.state, r.state_version, r.starts_at,
-       r.ends_at, r.lease_seconds, r.devices, r.gang, r.duration_seconds, coalesce(z.attributes, '{}') as attributes, compute_now() as now
+       r.ends_at, r.lease_seconds, r.devices, r.gang, r.spot, r.duration_seconds, coalesce(z.attributes, '{}') as attributes, compute_now() as now
      from reservations r left join authz_resources z on z.id = r.id and z.type = 'compute-reservation' where r.id = $1`,
     [id],
   );
@@ -235,7 +245,7 @@ export async function list<V>(db: Sql, f: ListFilter): Promise<{ view: V; create
 export async function lock(tx: Sql, id: string): Promise<ReservationRow<never> | undefined> {
   const [row] = await tx.query<ReservationRow<never>>(
     `select null as view, tenant_id, identity_id, pool_id, state, state_version, starts_at, ends_at, lease_seconds,
-       devices, gang, duration_seconds, '{}'::jsonb as attributes, compute_now() as now
+       devices, gang, spot, duration_seconds, '{}'::jsonb as attributes, compute_now() as now
      from reservations where id = $1 for update`,
     [id],
   );
@@ -259,6 +269,7 @@ export interface ObservedRow extends Record<string, unknown> {
   readonly state: ReservationState;
   readonly created_at: Instant;
   readonly starts_at: Instant | null;
+  readonly preempted: boolean;
   readonly ends_at: Instant | null;
   readonly lease_expires_at: Instant | null;
   readonly changed_at: Instant;
@@ -273,7 +284,7 @@ export interface ObservedRow extends Record<string, unknown> {
 export async function observe(db: Sql, id: string): Promise<ObservedRow | undefined> {
   const [row] = await read<ObservedRow>(
     db,
-    `select r.tenant_id, r.state, r.created_at, r.starts_at, r.ends_at, r.lease_expires_at, r.state_changed_at as changed_at,
+    `select r.tenant_id, r.state, r.created_at, r.starts_at, r.preempted_at is not null as preempted, r.ends_at, r.lease_expires_at, r.state_changed_at as changed_at,
        steady_now() as now, compute_now() > steady_now() as doubtful,
        coalesce((select jsonb_agg(jsonb_strip_nulls(jsonb_build_object(
            'allocationId', a.id, 'nodeId', a.node_id, 'nodeName', n.name, 'specGeneration', a.spec_generation,
@@ -338,8 +349,8 @@ export async function takeSingle<P>(
   t: Taking & { readonly formerNode: string; readonly lead: string },
 ): Promise<P | undefined> {
   const [row] = await tx.query<{ taken: P | null }>(
-    `select coalesce(node_take(id, tenant_id, pool_id, w, $2, $3, $4, null, false),
-       single_take(id, tenant_id, pool_id, w, $2, $4, $5, false)) as taken
+    `select coalesce(node_take(id, tenant_id, pool_id, w, $2, $3, $4, null, false, spot, false),
+       single_take(id, tenant_id, pool_id, w, $2, $4, $5, false, spot)) as taken
      from (select *, tstzrange(starts_at, ends_at, '[)') as w from reservations where id = $1) r`,
     [t.id, t.allocationId, t.formerNode, JSON.stringify(t.wants), t.lead],
   );
@@ -348,7 +359,7 @@ export async function takeSingle<P>(
 
 export async function takeProposal<P>(tx: Sql, t: Taking & Proposal): Promise<P | undefined> {
   const [row] = await tx.query<{ taken: P | null }>(
-    `select node_take(id, tenant_id, pool_id, tstzrange(starts_at, ends_at, '[)'), $2, $3, $4, $5::bigint[], false) as taken
+    `select node_take(id, tenant_id, pool_id, tstzrange(starts_at, ends_at, '[)'), $2, $3, $4, $5::bigint[], false, spot, false) as taken
      from reservations where id = $1`,
     [t.id, t.allocationId, t.nodeId, JSON.stringify(t.wants), t.deviceNos],
   );

@@ -79,8 +79,8 @@ async function take(tx: Tx, id: string, row: sql.ReservationRow<never>, old: Par
     return sql.takeSingle<Part>(tx, { id, allocationId, formerNode: old.nodeId, wants, lead: leadClass(row.devices) });
   }
   const window = { start: row.starts_at!, durationSeconds: row.duration_seconds };
-  for (const any of [false, true]) {
-    const page = { any, after: null, limit: CANDIDATES };
+  for (const reach of ['free', 'any'] as const) {
+    const page = { reach, after: null, limit: CANDIDATES };
     const nodes = await sql.candidates(tx, row.pool_id, narrowed(row.devices), window, page);
     // Its own node first: what is good there is kept.
     const own = nodes.filter((n) => n.nodeId === old.nodeId);

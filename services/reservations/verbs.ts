@@ -99,13 +99,15 @@ export function renew(ctx: RequestContext, input: { id: string; body: { duration
       throw problem('CONFLICT', `a device is booked from ${limit}: it can be prolonged until then`);
     }
     await tx.query(
-      `update reservations set ends_at = $2, lease_expires_at = $3::timestamptz + make_interval(secs => lease_seconds)
+      `update reservations set ends_at = $2, preempted_at = case when $2::timestamptz > ends_at then null else preempted_at end,
+         lease_expires_at = $3::timestamptz + make_interval(secs => lease_seconds)
        where id = $1`,
       [input.id, endsAt, row.now],
     );
     // The constraint says whether the longer window is still free.
     await tx.query(
-      `update device_bookings b set during = tstzrange(lower(b.during), $2, '[)') from allocations a
+      `update device_bookings b set during = tstzrange(lower(b.during), $2, '[)'), spot = r.spot and r.preempted_at is null
+       from allocations a join reservations r on r.id = a.reservation_id
        where a.reservation_id = $1 and b.allocation_id = a.id and b.released_at is null`,
       [input.id, endsAt],
     );

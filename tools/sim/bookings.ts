@@ -109,6 +109,7 @@ async function client(
       durationSeconds: random.pick([60, 3600, 86_400]),
       ...(random.chance(0.2) ? { leaseSeconds: random.int(10, 60) } : {}),
       binding: 'hold' as const,
+      spot: false,
     };
     await attempt(async () => {
       const ctx = await contextFor(world, tenantId, key, placer);
