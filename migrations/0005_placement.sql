@@ -10,7 +10,7 @@ create function candidate_json(p_node text, p_classes text[], p_during tstzrange
     select jsonb_agg(jsonb_build_object('no', d.no, 'class', d.class, 'slot', d.slot, 'attributes', d.attributes,
       'free', d.bookable and d.present and d.health = 'healthy' and (d.allocation_id is null and d.claims = 0
         or (not p_hold or d.allocation_id is null) and not exists (
-          select 1 from device_bookings b where b.device_no = d.no and b.released_at is null and b.during && p_during
+          select 1 from device_bookings b where b.device_no = d.no and b.released_at is null and meets(b.during, p_during)
             and not (p_over_spot and b.spot))))
       order by d.class, d.slot, d.no)
     from devices d where d.node_id = n.id and d.class = any (p_classes)), '[]'))
@@ -54,7 +54,7 @@ begin
             where d.node_id = c.node_id and d.class = w ->> 'class' and d.bookable and d.present and d.health = 'healthy'
               and (not p_hold or d.allocation_id is null) and d.attributes @> coalesce(w -> 'equals', '{}')
               and not exists (select 1 from device_bookings b
-                where b.device_no = d.no and b.released_at is null and b.during && p_during and not (p_over_spot and b.spot))))
+                where b.device_no = d.no and b.released_at is null and meets(b.during, p_during) and not (p_over_spot and b.spot))))
       order by c.node_id limit p_limit) c);
 end $$;
 
@@ -103,7 +103,7 @@ create function spot_loss(p_device bigint, p_during tstzrange) returns text lang
       * (select count(*) from device_bookings x where x.allocation_id = a.id), 'FM000000000000')
     || to_char(1e12 - floor(extract(epoch from a.created_at)), 'FM000000000000') || a.id
   from device_bookings b join allocations a on a.id = b.allocation_id
-  where b.device_no = p_device and b.released_at is null and b.spot and b.during && p_during limit 1
+  where b.device_no = p_device and b.released_at is null and b.spot and meets(b.during, p_during) limit 1
 $$;
 
 -- Tells a spot reservation to give way at p_at: its books end then, to the microsecond at which the next one's begin.
@@ -158,7 +158,7 @@ begin
           and (p_devices is null or d.no = any (p_devices))
           and (d.allocation_id is null and d.claims = 0
             or (not p_hold or d.allocation_id is null) and not exists (
-              select 1 from device_bookings b where b.device_no = d.no and b.released_at is null and b.during && p_during
+              select 1 from device_bookings b where b.device_no = d.no and b.released_at is null and meets(b.during, p_during)
                 and not (p_over_spot and b.spot)))) o) f
     where f.i <= f.n;
   end if;
@@ -168,7 +168,7 @@ begin
   if p_over_spot then
     perform spot_preempt(v.reservation_id, lower(p_during)) from (
       select distinct a.reservation_id from device_bookings b join allocations a on a.id = b.allocation_id
-      where b.device_no = any (taken) and b.released_at is null and b.spot and b.during && p_during order by 1) v;
+      where b.device_no = any (taken) and b.released_at is null and b.spot and meets(b.during, p_during) order by 1) v;
   end if;
   -- A plain insert into a table with a GiST EXCLUDE deadlocks under contention; DO NOTHING inserts speculatively.
   insert into device_bookings (device_no, allocation_id, during, spot)
@@ -240,7 +240,7 @@ begin
         where d.node_id = c.node_id and d.class = w.key and d.bookable and d.present and d.health = 'healthy'
           and (not p_hold or d.allocation_id is null)
           and not exists (select 1 from device_bookings b
-            where b.device_no = d.no and b.released_at is null and b.during && p_during)))
+            where b.device_no = d.no and b.released_at is null and meets(b.during, p_during))))
     then
       return c.node_id;
     end if;
@@ -260,7 +260,7 @@ create function node_over_spot(p_pool text, p_wants jsonb, p_lead text, p_during
           select count(*) from devices d
           where d.node_id = k.node_id and d.class = w.key and d.bookable and d.present and d.health = 'healthy'
             and not exists (select 1 from device_bookings b
-              where b.device_no = d.no and b.released_at is null and b.during && p_during and not b.spot)))),
+              where b.device_no = d.no and b.released_at is null and meets(b.during, p_during) and not b.spot)))),
   losing as (
     select f.node_id, x.lost from fits f cross join lateral (
       select spot_loss(d.no, p_during) as lost,
@@ -268,7 +268,7 @@ create function node_over_spot(p_pool text, p_wants jsonb, p_lead text, p_during
       from devices d
       where d.node_id = f.node_id and p_wants ? d.class and d.bookable and d.present and d.health = 'healthy'
         and not exists (select 1 from device_bookings b
-          where b.device_no = d.no and b.released_at is null and b.during && p_during and not b.spot)) x
+          where b.device_no = d.no and b.released_at is null and meets(b.during, p_during) and not b.spot)) x
     where x.i <= x.n and x.lost is not null group by 1, 2)
   select node_id from losing group by node_id
   order by sum(left(lost, 12)::bigint), array_agg(lost order by lost), node_id limit 1
@@ -323,7 +323,7 @@ returns text[] language sql stable as $$
           select 1 from node_capacity o
           where o.node_id = c.node_id and o.class = w.key and o.allocatable >= w.value::int and (not p_hold or o.allocated = 0)))
       and (c.free = c.total and (select count(*) = 1 from jsonb_object_keys(p_wants)) or not exists (
-        select 1 from devices d join device_bookings b on b.device_no = d.no and b.released_at is null and b.during && p_during
+        select 1 from devices d join device_bookings b on b.device_no = d.no and b.released_at is null and meets(b.during, p_during)
         where d.node_id = c.node_id and p_wants ? d.class))),
   groups as (
     select value from whole group by value having count(*) >= p_nodes order by count(*), value limit 1)
@@ -381,7 +381,7 @@ begin
           select 1 from node_capacity c
           where c.node_id = n.id and c.class = w.key and c.total = w.value::int and c.allocatable = c.total))
       and not exists (
-        select 1 from devices d join device_bookings b on b.device_no = d.no and b.released_at is null and b.during && span
+        select 1 from devices d join device_bookings b on b.device_no = d.no and b.released_at is null and meets(b.during, span)
         where d.node_id = n.id and p_wants ? d.class)
     order by n.id limit 8
   loop

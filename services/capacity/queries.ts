@@ -63,7 +63,7 @@ export async function series(
          greatest(0, floor(extract(epoch from coalesce(lower(b.during), $2::timestamptz) - $2::timestamptz) / $4::int))::int,
          least($5::int, ceil(extract(epoch from coalesce(upper(b.during), $3::timestamptz) - $2::timestamptz) / $4::int))::int)) as taken
        from fit f join device_bookings b on b.device_no = f.no
-       where b.released_at is null and b.during && tstzrange($2, $3, '[)') group by f.class, f.no),
+       where b.released_at is null and meets(b.during, tstzrange($2, $3, '[)')) group by f.class, f.no),
      edges as (
        select class, lower(r) as i, 1 as d from steps, unnest(taken) r
        union all select class, upper(r), -1 from steps, unnest(taken) r

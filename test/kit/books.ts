@@ -58,5 +58,24 @@ export async function bookErrors(db: Database, o: { usage?: boolean } = {}): Pro
     if (name.startsWith('metered') && o.usage !== true) continue;
     for (const row of await db.query<{ what: string }>(text)) wrong.push(`${name}: ${row.what}`);
   }
+  if (await refereeBlind(db)) wrong.push('the constraint does not see every live booking');
   return wrong;
+}
+
+/** Whether the index of the constraint lacks live rows: what it does not hold, it does not refuse. */
+export async function refereeBlind(db: Database, table = 'device_bookings'): Promise<boolean> {
+  const count = async (off: readonly string[], where: string) =>
+    db.transaction(async (tx) => {
+      for (const setting of off) await tx.query(`set local ${setting} = off`);
+      const [row] = await tx.query<{ n: number; at: string }>(
+        `select count(*)::int as n, pg_snapshot_xmin(pg_current_snapshot())::text as at from ${table}
+         where released_at is null and ${where}`,
+      );
+      return row!;
+    });
+  // Compared only where nothing was committed in between.
+  const rows = await count(['enable_indexscan', 'enable_indexonlyscan', 'enable_bitmapscan'], 'true');
+  const seen = await count(['enable_seqscan', 'enable_indexscan', 'enable_indexonlyscan'], `during && '(,)'`);
+  const again = await count(['enable_indexscan', 'enable_indexonlyscan', 'enable_bitmapscan'], 'true');
+  return rows.n === again.n && rows.at === again.at && seen.n !== rows.n;
 }
