@@ -212,22 +212,29 @@ declare
   q quotas;
   owner text;
 begin
-  update quotas set used = used + p_n, updated_at = compute_now()
-    where tenant_id = p_tenant and pool_id = p_pool and resource = p_resource
-      and (limit_count is null or used + p_n <= limit_count);
-  if found then
-    return;
-  end if;
-  select * into q from quotas where tenant_id = p_tenant and pool_id = p_pool and resource = p_resource;
-  if not found then
-    select tenant_id into owner from pools where id = p_pool;
-    if owner = p_tenant then
-      insert into quotas as i (tenant_id, pool_id, resource, limit_count, source, used)
-        values (p_tenant, p_pool, p_resource, null, 'owner', p_n)
-        on conflict (tenant_id, pool_id, resource) do update set used = i.used + excluded.used;
+  loop
+    update quotas set used = used + p_n, updated_at = compute_now()
+      where tenant_id = p_tenant and pool_id = p_pool and resource = p_resource
+        and (limit_count is null or used + p_n <= limit_count);
+    if found then
       return;
     end if;
-  end if;
+    select * into q from quotas where tenant_id = p_tenant and pool_id = p_pool and resource = p_resource;
+    if found then
+      exit when q.used + p_n > q.limit_count;
+      -- Written or given back between the two statements: there is room now.
+      continue;
+    end if;
+    select tenant_id into owner from pools where id = p_pool;
+    exit when owner is distinct from p_tenant;
+    insert into quotas as i (tenant_id, pool_id, resource, limit_count, source, used)
+      values (p_tenant, p_pool, p_resource, null, 'owner', p_n)
+      on conflict (tenant_id, pool_id, resource) do update set used = i.used + excluded.used
+      where i.limit_count is null or i.used + excluded.used <= i.limit_count;
+    if found then
+      return;
+    end if;
+  end loop;
   raise exception 'quota of % in pool % exceeded', p_resource, p_pool using errcode = 'BC013',
     detail = jsonb_build_object('resource', p_resource, 'limit', coalesce(q.limit_count, 0), 'used', coalesce(q.used, 0), 'wanted', p_n)::text;
 end $$;

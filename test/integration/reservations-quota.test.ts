@@ -238,3 +238,18 @@ test('in a storm of creates, releases and kills nobody reads less than zero or m
   await machinesLetGo();
   await wholeQuotaIsThere();
 });
+
+test('the first charges of a resource, all at once: each finds the row that another just wrote', async () => {
+  for (let round = 0; round < 40; round++) {
+    const resource = `first-${round}`;
+    const charges = Array.from({ length: 8 }, () =>
+      t.db.query('select quota_charge($1, $2, $3, 1)', [owner.id, fleet.poolId, resource]),
+    );
+    await Promise.all(charges);
+    const [row] = await t.db.query<{ used: number }>('select used from quotas where tenant_id = $1 and resource = $2', [
+      owner.id,
+      resource,
+    ]);
+    expect(row!.used).toBe(8);
+  }
+});

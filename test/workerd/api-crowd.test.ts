@@ -21,6 +21,7 @@ test('sixty writes at once are all answered', async () => {
 });
 
 test('callers that hang up, inside or waiting, leave no place taken', async () => {
+  let hungUp = 0;
   for (let round = 0; round < 16; round++) {
     const gone = new AbortController();
     const cut = names(`cut-${round}`, 40).map((name) =>
@@ -38,8 +39,10 @@ test('callers that hang up, inside or waiting, leave no place taken', async () =
     await pause(5 + 4 * round);
     gone.abort();
     const ended = await Promise.allSettled(cut);
-    expect(ended.some((e) => e.status === 'rejected')).toBe(true);
+    hungUp += ended.filter((e) => e.status === 'rejected').length;
   }
+  // A fast machine answers the later rounds before they hang up.
+  expect(hungUp).toBeGreaterThan(40);
   // Asked again as they are told to, while some of the gone still count as waiting.
   const again = async (name: string) => {
     for (let n = 1; ; n++) {
